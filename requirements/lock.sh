@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Pin and hash every requirement anew. Run it to take newer versions; the result is committed.
+set -eu
+cd "$(dirname "$0")"
+for name in services dev; do
+    pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
+        --no-emit-index-url --no-emit-find-links --no-emit-trusted-host "$@" -o "$name.txt" "$name.in"
+done
