@@ -1,0 +1,81 @@
+"""Reading a service's settings from the environment, once, with every problem told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class ConfigError(Exception):
+    """The environment doesn't make a usable configuration; the message lists every problem and its fix."""
+
+
+class Env:
+    """A reader that collects problems instead of stopping at the first.
+
+    For each NAME, ``NAME_FILE`` may name a file that holds the value (how secrets are mounted).
+    Call :meth:`check` when all has been read.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._problems: list[str] = []
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A value, or its default; without a default it is required."""
+        value = self._read(name)
+        if value is None or value == "":
+            if default is None:
+                self._problems.append(f"{name} is not set")
+                return ""
+            return default
+        return value
+
+    def optional(self, name: str) -> str | None:
+        """A value that may be absent."""
+        return self._read(name) or None
+
+    def secret(self, name: str, minimum: int = 32) -> str:
+        """A required secret of at least ``minimum`` characters; there is no default."""
+        value = self.text(name)
+        if value and len(value) < minimum:
+            self._problems.append(f"{name} is too short: use at least {minimum} random characters")
+        return value
+
+    def integer(self, name: str, default: int, *, minimum: int = 0, maximum: int = 2**53) -> int:
+        """A whole number within bounds."""
+        value = self._read(name)
+        if value is None or value == "":
+            return default
+        try:
+            number = int(value)
+        except ValueError:
+            self._problems.append(f"{name} must be a whole number, not {value!r}")
+            return default
+        if not minimum <= number <= maximum:
+            self._problems.append(f"{name} must be between {minimum} and {maximum}")
+        return number
+
+    def flag(self, name: str) -> bool:
+        """``1``/``true`` or ``0``/``false``; absent is false."""
+        value = (self._read(name) or "0").lower()
+        if value not in ("0", "1", "true", "false"):
+            self._problems.append(f"{name} must be 0 or 1")
+        return value in ("1", "true")
+
+    def check(self) -> None:
+        """Raise :class:`ConfigError` when anything read was wrong."""
+        if self._problems:
+            raise ConfigError("; ".join(self._problems))
+
+    def _read(self, name: str) -> str | None:
+        path = self._environ.get(name + "_FILE")
+        if path is None:
+            return self._environ.get(name)
+        if name in self._environ:
+            self._problems.append(f"{name} and {name}_FILE are both set")
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            self._problems.append(f"{name}_FILE can't be read: {error.__class__.__name__}")
+            return None

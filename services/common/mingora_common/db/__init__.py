@@ -1,0 +1,1 @@
+"""The platform's database: tables, views, migrations, and the engine that opens it."""

@@ -1,0 +1,385 @@
+"""Every table of the platform and the service that writes it.
+
+``info["owner"]`` names the one writing service; ``engine.py`` refuses writes by any other. The views at the end are
+the interfaces between the services: each service reads its own tables and these views, nothing else.
+Times are integer milliseconds since the epoch (``clock.py``); flags that views compare are integers 0 and 1, which
+SQLite and PostgreSQL treat alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+API, BLOBSTORE, SCHEDULER = "api", "blobstore", "scheduler"
+
+
+def _id(name: str = "id", **options: Any) -> sa.Column[str]:
+    return sa.Column(name, sa.String(80), nullable=options.pop("nullable", False), **options)
+
+
+def _time(name: str, *, nullable: bool = False) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=nullable)
+
+
+def _text(name: str, length: int, *, nullable: bool = False) -> sa.Column[str]:
+    return sa.Column(name, sa.String(length), nullable=nullable)
+
+
+def _json(name: str, *, nullable: bool = False) -> sa.Column[Any]:
+    return sa.Column(name, sa.JSON(none_as_null=True), nullable=nullable)
+
+
+def _count(name: str, *, nullable: bool = False) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=nullable)
+
+
+# --- api -------------------------------------------------------------------------------------------------------------
+
+tenants = sa.Table(
+    "tenants",
+    metadata,
+    _id(primary_key=True),
+    sa.Column("name", sa.String(100), nullable=False, unique=True),
+    _time("created_at"),
+    info={"owner": API},
+)
+
+accounts = sa.Table(
+    "accounts",
+    metadata,
+    _id(primary_key=True),
+    _id("tenant_id"),
+    sa.Column("name", sa.String(100), nullable=False, unique=True),
+    _text("password_hash", 255),
+    _time("created_at"),
+    _time("disabled_at", nullable=True),
+    info={"owner": API},
+)
+
+account_limits = sa.Table(
+    "account_limits",
+    metadata,
+    _id("account_id", primary_key=True),
+    _count("max_file_bytes"),
+    _count("max_bytes"),
+    _count("max_files"),
+    _count("max_jobs"),
+    _count("max_nodes"),
+    info={"owner": API},
+)
+
+tokens = sa.Table(
+    "tokens",
+    metadata,
+    _id(primary_key=True),
+    _id("account_id", index=True),
+    sa.Column("hash", sa.String(64), nullable=False, unique=True),
+    _text("name", 100),
+    _text("scopes", 200),
+    _time("created_at"),
+    _time("expires_at"),
+    _time("last_used_at", nullable=True),
+    _time("revoked_at", nullable=True),
+    info={"owner": API},
+)
+
+audit = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    _time("at"),
+    _id("account_id", nullable=True, index=True),
+    _text("actor", 200),
+    _text("action", 60),
+    _text("subject", 200, nullable=True),
+    _text("address", 64, nullable=True),
+    _json("data", nullable=True),
+    info={"owner": API},
+)
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    _id(primary_key=True),
+    _id("account_id"),
+    _id("tenant_id"),
+    _text("idempotency_key", 200),
+    _text("fingerprint", 64),
+    _text("name", 100),
+    sa.Column("priority", sa.Integer, nullable=False),
+    _json("spec"),
+    _json("inputs"),
+    _time("created_at"),
+    sa.UniqueConstraint("account_id", "idempotency_key"),
+    sa.Index(None, "account_id", "created_at"),
+    info={"owner": API},
+)
+
+cancel_requests = sa.Table(
+    "cancel_requests", metadata, _id("job_id", primary_key=True), _time("at"), _text("actor", 200), info={"owner": API}
+)
+
+# --- blobstore -------------------------------------------------------------------------------------------------------
+
+objects = sa.Table(
+    "objects",
+    metadata,
+    _id(primary_key=True),
+    _id("account_id"),
+    _text("sha256", 64),
+    _count("size"),
+    _text("kind", 20),
+    _count("part_size"),
+    _text("state", 20),
+    _text("backend", 20),
+    _time("created_at"),
+    _time("touched_at"),
+    _time("completed_at", nullable=True),
+    sa.UniqueConstraint("account_id", "sha256", "size"),
+    sa.Index(None, "state", "touched_at"),
+    info={"owner": BLOBSTORE},
+)
+
+parts = sa.Table(
+    "parts",
+    metadata,
+    _id("object_id", primary_key=True),
+    sa.Column("idx", sa.Integer, primary_key=True, autoincrement=False),
+    _count("size"),
+    _text("sha256", 64),
+    _time("stored_at"),
+    info={"owner": BLOBSTORE},
+)
+
+pins = sa.Table(
+    "pins",
+    metadata,
+    _id("owner", primary_key=True),
+    _id("object_id", primary_key=True, index=True),
+    _id("account_id"),
+    _time("created_at"),
+    info={"owner": BLOBSTORE},
+)
+
+blob_usage = sa.Table(
+    "blob_usage",
+    metadata,
+    _id("account_id", primary_key=True),
+    _count("bytes"),
+    _count("files"),
+    info={"owner": BLOBSTORE},
+)
+
+# --- scheduler -------------------------------------------------------------------------------------------------------
+
+nodes = sa.Table(
+    "nodes",
+    metadata,
+    _id(primary_key=True),
+    _id("account_id"),
+    _id("tenant_id"),
+    _text("node_key", 128),
+    _text("name", 100),
+    _text("version", 40),
+    _text("platform", 100),
+    _text("machine_id", 128),
+    sa.Column("cpu", sa.Integer, nullable=False),
+    _count("memory_mib"),
+    _json("gpu", nullable=True),
+    _text("gpu_uuid", 128, nullable=True),
+    _json("runtimes"),
+    _text("image_digest", 80, nullable=True),
+    _text("fingerprint", 80, nullable=True),
+    _text("network_group", 100, nullable=True),
+    sa.Column("allow_cluster_network", sa.Integer, nullable=False),
+    _json("labels"),
+    _json("data"),
+    _time("registered_at"),
+    _time("last_seen_at"),
+    _time("claimed_at", nullable=True),
+    _text("pause_reason", 500, nullable=True),
+    sa.UniqueConstraint("account_id", "node_key"),
+    info={"owner": SCHEDULER},
+)
+
+work_tokens = sa.Table(
+    "work_tokens",
+    metadata,
+    _id(primary_key=True),
+    _text("kind", 10),
+    sa.Column("hash", sa.String(64), nullable=False, unique=True),
+    _id("account_id", index=True),
+    _id("tenant_id"),
+    _id("node_id", index=True),
+    _id("lease_id", nullable=True, index=True),
+    _text("name", 100),
+    _time("created_at"),
+    _time("expires_at"),
+    _time("last_used_at", nullable=True),
+    _time("revoked_at", nullable=True),
+    info={"owner": SCHEDULER},
+)
+
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    _id(primary_key=True),
+    _id("job_id"),
+    _id("account_id"),
+    _id("tenant_id"),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("ranks", sa.Integer, nullable=False),
+    _text("state", 20),
+    _text("reason_code", 40, nullable=True),
+    _text("reason_message", 2000, nullable=True),
+    sa.Column("final", sa.Integer, nullable=True),
+    _time("created_at"),
+    _time("ready_deadline_at"),
+    _time("started_at", nullable=True),
+    _time("ended_at", nullable=True),
+    _time("retry_at", nullable=True),
+    sa.Column("exit_code", sa.Integer, nullable=True),
+    _json("detail"),
+    _json("results", nullable=True),
+    _json("usage", nullable=True),
+    sa.UniqueConstraint("job_id", "number"),
+    sa.Index(
+        "uq_attempts_live",
+        "job_id",
+        unique=True,
+        sqlite_where=sa.text("ended_at IS NULL"),
+        postgresql_where=sa.text("ended_at IS NULL"),
+    ),
+    info={"owner": SCHEDULER},
+)
+
+_LIVE = sa.text("ended_at IS NULL")
+_LIVE_GPU = sa.text("ended_at IS NULL AND gpu_uuid IS NOT NULL")
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    _id(primary_key=True),
+    _id("attempt_id"),
+    _id("job_id", index=True),
+    _id("account_id"),
+    _id("node_id"),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("rank", sa.Integer, nullable=False),
+    _text("state", 20),
+    _text("claim_id", 64, nullable=True),
+    _text("machine_id", 128),
+    _text("gpu_uuid", 128, nullable=True),
+    _time("created_at"),
+    _time("expires_at"),
+    _time("claimed_at", nullable=True),
+    _time("ready_at", nullable=True),
+    _time("started_at", nullable=True),
+    _time("ended_at", nullable=True),
+    _text("outcome", 20, nullable=True),
+    _text("reason_code", 40, nullable=True),
+    _text("reason_message", 2000, nullable=True),
+    sa.Column("exit_code", sa.Integer, nullable=True),
+    sa.Column("signal", sa.Integer, nullable=True),
+    _count("log_bytes"),
+    sa.Column("log_truncated", sa.Integer, nullable=False),
+    _json("results", nullable=True),
+    _json("usage", nullable=True),
+    _text("report_digest", 64, nullable=True),
+    sa.UniqueConstraint("attempt_id", "rank"),
+    sa.Index("uq_leases_live_node", "node_id", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
+    sa.Index(
+        "uq_leases_live_gpu", "machine_id", "gpu_uuid", unique=True, sqlite_where=_LIVE_GPU, postgresql_where=_LIVE_GPU
+    ),
+    sa.Index("ix_leases_live_expiry", "expires_at", sqlite_where=_LIVE, postgresql_where=_LIVE),
+    info={"owner": SCHEDULER},
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    _id("job_id", primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    _time("at"),
+    _text("type", 40),
+    _json("data"),
+    info={"owner": SCHEDULER},
+)
+
+log_chunks = sa.Table(
+    "log_chunks",
+    metadata,
+    _id("attempt_id", primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("start", sa.BigInteger, primary_key=True, autoincrement=False),
+    _count("size"),
+    _text("codec", 10),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+    info={"owner": SCHEDULER},
+)
+
+# --- views -----------------------------------------------------------------------------------------------------------
+
+VIEWS: dict[str, str] = {
+    # A token that isn't revoked, whose account isn't disabled, whose lease (if any) lives and whose node's token does.
+    # Expiry is compared by the reader, with its own clock.
+    "live_token": """
+        SELECT t.hash AS hash, t.id AS token_id, 'user' AS kind, t.account_id AS account_id, a.tenant_id AS tenant_id,
+               a.name AS account_name, n.name AS tenant_name, t.name AS name, t.scopes AS scopes,
+               t.created_at AS created_at, t.expires_at AS expires_at, t.last_used_at AS last_used_at,
+               NULL AS node_id, NULL AS lease_id, NULL AS job_id,
+               l.max_file_bytes AS max_file_bytes, l.max_bytes AS max_bytes, l.max_files AS max_files,
+               l.max_jobs AS max_jobs, l.max_nodes AS max_nodes
+        FROM tokens t JOIN accounts a ON a.id = t.account_id JOIN tenants n ON n.id = a.tenant_id
+        JOIN account_limits l ON l.account_id = a.id
+        WHERE t.revoked_at IS NULL AND a.disabled_at IS NULL
+        UNION ALL
+        SELECT w.hash, w.id, w.kind, w.account_id, w.tenant_id, a.name, n.name, w.name, 'research:work',
+               w.created_at, w.expires_at, w.last_used_at, w.node_id, w.lease_id, s.job_id,
+               l.max_file_bytes, l.max_bytes, l.max_files, l.max_jobs, l.max_nodes
+        FROM work_tokens w JOIN accounts a ON a.id = w.account_id JOIN tenants n ON n.id = a.tenant_id
+        JOIN account_limits l ON l.account_id = a.id LEFT JOIN leases s ON s.id = w.lease_id
+        WHERE w.revoked_at IS NULL AND a.disabled_at IS NULL
+          AND (w.kind = 'node' OR EXISTS (
+              SELECT 1 FROM work_tokens p
+              WHERE p.node_id = w.node_id AND p.kind = 'node' AND p.revoked_at IS NULL))
+    """,
+    # A job and its latest attempt. Between a failed attempt and its retry the job is queued again.
+    "job_status": """
+        SELECT j.id AS job_id, j.account_id AS account_id, j.tenant_id AS tenant_id, j.name AS name,
+               j.idempotency_key AS idempotency_key, j.priority AS priority, j.spec AS spec, j.inputs AS inputs,
+               j.created_at AS created_at, c.at AS cancel_requested_at, a.id AS attempt_id, a.number AS attempt,
+               a.ranks AS ranks, a.started_at AS started_at, a.retry_at AS retry_at, a.exit_code AS exit_code,
+               a.detail AS detail, a.results AS results, a.usage AS usage,
+               a.reason_code AS reason_code, a.reason_message AS reason_message,
+               CASE WHEN a.id IS NULL OR a.final = 0
+                    THEN CASE WHEN c.job_id IS NULL THEN 'queued' ELSE 'cancelled' END
+                    ELSE a.state END AS state,
+               CASE WHEN a.final = 1 THEN a.ended_at
+                    WHEN (a.id IS NULL OR a.final = 0) AND c.job_id IS NOT NULL THEN c.at
+                    ELSE NULL END AS finished_at
+        FROM jobs j
+        LEFT JOIN attempts a ON a.job_id = j.id
+             AND a.number = (SELECT MAX(b.number) FROM attempts b WHERE b.job_id = j.id)
+        LEFT JOIN cancel_requests c ON c.job_id = j.id
+    """,
+    "job_event": "SELECT job_id, seq, at, type, data FROM events",
+    # One row a rank of each attempt: how much of its log has been acknowledged, and whether more can come.
+    "job_log": """
+        SELECT s.job_id AS job_id, s.attempt_id AS attempt_id, s.attempt AS attempt, s.rank AS rank,
+               s.log_bytes AS size, s.log_truncated AS truncated,
+               CASE WHEN s.ended_at IS NULL THEN 0 ELSE 1 END AS ended
+        FROM leases s
+    """,
+    "job_log_chunk": "SELECT attempt_id, rank, start, size, codec, data FROM log_chunks",
+}

@@ -1,0 +1,88 @@
+"""Hints to the task worker: short idempotent RQ tasks that carry only ids.
+
+A hint that is lost costs a few seconds until the sweep; it never loses work. The names below are the whole list of
+what may be enqueued, and the task worker runs nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import redis
+import structlog
+from rq import Queue
+from rq.serializers import JSONSerializer
+
+QUEUE = "mingora"
+PLACE = "mingora_scheduler.tasks.functions.place"
+CANCEL = "mingora_scheduler.tasks.functions.cancel"
+PURGE = "mingora_scheduler.tasks.functions.purge"
+ARCHIVE_LOG = "mingora_scheduler.tasks.functions.archive_log"
+
+# A hint to place is sent once while one for the account waits in the queue; the task deletes the mark before it reads.
+PLACING_MARK_SECONDS = 10
+
+_log = structlog.get_logger()
+
+
+class Hints(Protocol):
+    """Where services leave hints. Call after the commit; nothing is raised when Redis is away."""
+
+    def place(self, account_id: str) -> None:
+        """There may be something to place for this account."""
+
+    def cancel(self, job_id: str) -> None:
+        """A cancel request for this job has been committed."""
+
+    def purge(self, job_id: str) -> None:
+        """This job has been deleted: its attempts, events and logs can go."""
+
+    def archive_log(self, attempt_id: str) -> None:
+        """This attempt has ended: its log chunks can be compressed."""
+
+
+def placing_mark(account_id: str) -> str:
+    """The Redis key that marks a waiting place hint of an account."""
+    return f"mingora:placing:{account_id}"
+
+
+class RedisHints:
+    """Hints over RQ with JSON messages."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._queue = Queue(QUEUE, connection=client, serializer=JSONSerializer)
+
+    def place(self, account_id: str) -> None:
+        mark = placing_mark(account_id)
+        try:
+            if not self._client.set(mark, "1", nx=True, ex=PLACING_MARK_SECONDS):
+                return
+        except redis.RedisError as error:
+            _log.warning("hint_lost", task=PLACE, error=error.__class__.__name__)
+            return
+        if not self._send(PLACE, account_id):
+            self._forget(mark)
+
+    def cancel(self, job_id: str) -> None:
+        self._send(CANCEL, job_id)
+
+    def purge(self, job_id: str) -> None:
+        self._send(PURGE, job_id)
+
+    def archive_log(self, attempt_id: str) -> None:
+        self._send(ARCHIVE_LOG, attempt_id)
+
+    def _send(self, task: str, argument: str) -> bool:
+        try:
+            self._queue.enqueue(task, argument, result_ttl=0, failure_ttl=3600, job_timeout=60)
+        except redis.RedisError as error:
+            _log.warning("hint_lost", task=task, error=error.__class__.__name__)
+            return False
+        return True
+
+    def _forget(self, mark: str) -> None:
+        try:
+            self._client.delete(mark)
+        except redis.RedisError:
+            _log.warning("hint_mark_left", seconds=PLACING_MARK_SECONDS)

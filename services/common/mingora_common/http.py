@@ -1,0 +1,247 @@
+"""The common frame of a service's Flask app: errors as JSON, request ids, tokens, JSON bodies, bounded draining."""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+import structlog
+from flask import Flask, Response, current_app, g, jsonify, request
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from werkzeug.exceptions import HTTPException
+
+from mingora_common import errors
+from mingora_common.auth import USER, Principal, TokenReader
+from mingora_common.errors import INVALID_REQUEST, ServiceError
+from mingora_common.wake import MAX_WAIT_SECONDS
+
+MAX_JSON_BYTES = 4 * 1024 * 1024
+API_PREFIX = "/api/research/v1"
+
+# What is read and thrown away of a refused request's body, so that the client gets the answer and not a reset.
+DRAIN_BYTES = 32 * 1024 * 1024
+DRAIN_SECONDS = 10.0
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_log = structlog.get_logger()
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def make_app(service: str, tokens: TokenReader) -> Flask:
+    """A Flask app of ``service`` with the error handler, request ids and the token reader in place."""
+    app = Flask(f"mingora_{service}", static_folder=None)
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.extensions["mingora_tokens"] = tokens
+    app.before_request(_begin)
+    app.after_request(_finish)
+    app.register_error_handler(Exception, _answer_error)
+    app.wsgi_app = DrainBody(app.wsgi_app)  # type: ignore[method-assign]
+    return app
+
+
+def principal() -> Principal:
+    """The caller of this request; only after :func:`needs`."""
+    return cast(Principal, g.principal)
+
+
+def needs(scope: str, *kinds: str) -> Callable[[F], F]:
+    """Decorate a view: a valid token of one of ``kinds`` (a user's by default) with ``scope`` is needed."""
+
+    def decorate(view: F) -> F:
+        @functools.wraps(view)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            tokens: TokenReader = current_app.extensions["mingora_tokens"]
+            g.principal = tokens.verify(request.headers.get("Authorization"))
+            g.principal.require(scope, kinds or (USER,))
+            structlog.contextvars.bind_contextvars(account=g.principal.account_id)
+            return view(*args, **kwargs)
+
+        guarded.mingora_scope = scope  # type: ignore[attr-defined]
+        guarded.mingora_kinds = kinds or (USER,)  # type: ignore[attr-defined]
+        return cast(F, guarded)
+
+    return decorate
+
+
+def check_internal_key(expected: str) -> None:
+    """Refuse a call to ``/internal`` without the shared key (404: outside, there is nothing there)."""
+    if not hmac.compare_digest(request.headers.get("X-Internal-Key", "").encode(), expected.encode()):
+        raise ServiceError(errors.NOT_FOUND)
+
+
+def content_length(maximum: int) -> int:
+    """The request's Content-Length; 411 without one, 413 over ``maximum`` bytes."""
+    length = request.content_length
+    if length is None:
+        raise ServiceError(errors.LENGTH_REQUIRED)
+    if length > maximum:
+        raise ServiceError(errors.BODY_TOO_LARGE, allowed=maximum)
+    return length
+
+
+def json_body(fields: Iterable[str], *, empty_ok: bool = False) -> dict[str, Any]:
+    """The request's JSON object, of which only ``fields`` are known; anything else is refused by name."""
+    length = content_length(MAX_JSON_BYTES) if request.content_length is not None or not empty_ok else 0
+    data = request.stream.read(length)
+    if len(data) < length:
+        raise ServiceError(INVALID_REQUEST, "The body ended before its Content-Length.")
+    if not data and empty_ok:
+        return {}
+    try:
+        body = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_unique_pairs)
+    except (ValueError, RecursionError):
+        raise ServiceError(INVALID_REQUEST, "The body isn't a valid JSON object.") from None
+    if not isinstance(body, dict):
+        raise ServiceError(INVALID_REQUEST, "The body must be a JSON object.")
+    unknown = sorted(set(body) - set(fields))
+    if unknown:
+        raise ServiceError(INVALID_REQUEST, f"Unknown field: {unknown[0][:100]}", field=unknown[0][:100])
+    return body
+
+
+def wait_seconds(value: object) -> float:
+    """The ``wait`` of a waiting read, from a query or a body: 0 when absent, never more than 15."""
+    if value is None or value == "":
+        return 0.0
+    try:
+        seconds = float(cast(Any, value))
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if isinstance(value, bool) or not seconds >= 0:
+        raise ServiceError(INVALID_REQUEST, "wait must be a number of seconds, 0 or more.", field="wait")
+    return min(seconds, MAX_WAIT_SECONDS)
+
+
+def query_int(name: str, default: int, *, minimum: int = 0, maximum: int = 2**53) -> int:
+    """A whole number from the query string, within bounds."""
+    text = request.args.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"-?[0-9]{1,16}", text) or not minimum <= int(text) <= maximum:
+        raise ServiceError(INVALID_REQUEST, f"{name} must be a whole number from {minimum} to {maximum}.", field=name)
+    return int(text)
+
+
+def no_content() -> Response:
+    """204."""
+    return Response(status=204)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member is named twice")
+    return members
+
+
+def _begin() -> None:
+    given = request.headers.get("X-Request-Id", "")
+    g.request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+    g.started = time.monotonic()
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(request=g.request_id)
+
+
+def _finish(response: Response) -> Response:
+    response.headers["X-Request-Id"] = g.request_id
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    _log.info(
+        "request",
+        method=request.method,
+        path=request.path,
+        status=response.status_code,
+        seconds=round(time.monotonic() - g.started, 4),
+    )
+    return response
+
+
+def _answer_error(error: Exception) -> Response:
+    if not isinstance(error, ServiceError):
+        error = _as_service_error(error)
+    response = jsonify(error.body())
+    response.status_code = error.kind.status
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(error.retry_after)
+    if error.kind is errors.INVALID_TOKEN:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="mingora"'
+    return response
+
+
+def _as_service_error(error: Exception) -> ServiceError:
+    if isinstance(error, HTTPException):
+        by_status = {404: errors.NOT_FOUND, 405: errors.METHOD_NOT_ALLOWED, 413: errors.BODY_TOO_LARGE}
+        code = error.code or 500
+        if code < 500:
+            return ServiceError(by_status.get(code, INVALID_REQUEST))
+    if isinstance(error, (OperationalError, PoolTimeout)):
+        _log.error("database_unavailable", exc_info=error)
+        return ServiceError(errors.UNAVAILABLE, retry_after=2)
+    _log.error("internal_error", exc_info=error)
+    return ServiceError(errors.INTERNAL)
+
+
+class DrainBody:
+    """WSGI middleware: before an answer goes out, read what is left of the request's body, within bounds.
+
+    A server that answers and closes while the client still sends makes the client see a reset instead of the 413 or
+    401 that it should read.
+    """
+
+    def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
+        self._app = app
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        length = environ.get("CONTENT_LENGTH") or "0"
+        if not length.isdigit() or int(length) == 0:
+            return self._app(environ, start_response)
+        body = _CountedInput(environ["wsgi.input"])
+        environ["wsgi.input"] = body
+        answer = self._app(environ, start_response)
+        left = int(length) - body.taken
+        if 0 < left <= DRAIN_BYTES:
+            body.drain(left)
+        return answer
+
+
+class _CountedInput:
+    """A request body that knows how much of it has been taken."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.taken = 0
+
+    def read(self, size: int = -1) -> bytes:
+        return self._count(self._stream.read(size))
+
+    def readline(self, size: int = -1) -> bytes:
+        return self._count(self._stream.readline(size))
+
+    def __iter__(self) -> Any:
+        return iter(self.readline, b"")
+
+    def drain(self, left: int) -> None:
+        deadline = time.monotonic() + DRAIN_SECONDS
+        try:
+            while left > 0 and time.monotonic() < deadline:
+                data = self._stream.read(min(left, 1024 * 1024))
+                if not data:
+                    return
+                left -= len(data)
+        except OSError:
+            return
+
+    def _count(self, data: bytes) -> bytes:
+        self.taken += len(data)
+        return data
