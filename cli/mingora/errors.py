@@ -55,9 +55,7 @@ class NotLoggedIn(MingoraError):
 class ProjectError(MingoraError):
     """`problems`: every finding, as `(path, message)`."""
 
-    def __init__(
-        self, message: str, *, hint: str | None = None, problems: list[tuple[str, str]] | None = None
-    ) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, problems: list[tuple[str, str]] | None = None) -> None:
         super().__init__(message, hint=hint)
         self.problems = problems or []
 

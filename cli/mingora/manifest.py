@@ -83,8 +83,10 @@ def scan(root: Path, *, rules: Rules | None = None) -> list[Found]:
     except FileNotFoundError as error:
         raise ProjectError(_("The folder {path} does not exist.").format(path=root)) from error
     problems += [
-        (second, _("differs from {other} only by case or Unicode form, or one is a folder of the other").format(
-            other=first))
+        (
+            second,
+            _("differs from {other} only by case or Unicode form, or one is a folder of the other").format(other=first),
+        )
         for first, second in clashes(item.path for item in found)
     ]
     if problems:
@@ -153,7 +155,7 @@ def _file(entry: os.DirEntry[str], path: str, problems: list[tuple[str, str]]) -
         problems.append((path, _("is a symbolic link; put the file itself there or leave it out")))
         return None
     try:
-        info = os.stat(entry.path, follow_symlinks=False)
+        info = Path(entry.path).lstat()
         if not stat.S_ISREG(info.st_mode):
             problems.append((path, _("is neither a file nor a folder")))
             return None

@@ -53,8 +53,9 @@ def parse_server(text: str) -> Server:
             hint=_("Nothing was sent. Use an https:// address."),
         )
     name = f"[{host}]" if ":" in host else host
-    return Server(parts.scheme, host, port or (443 if parts.scheme == "https" else 80),
-                  name if port is None else f"{name}:{port}")
+    return Server(
+        parts.scheme, host, port or (443 if parts.scheme == "https" else 80), name if port is None else f"{name}:{port}"
+    )
 
 
 def is_loopback(host: str) -> bool:

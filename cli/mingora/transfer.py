@@ -1,8 +1,6 @@
-"""Moves files: up in parts that resume and skip what the account has, down with the whole SHA-256 re-computed (CLI-9)."""
+"""Moves files between this machine and the platform: both directions under one name (see upload.py, download.py)."""
 
-from __future__ import annotations
-
-from mingora.download import Wanted, download_files
+from mingora.download import download_files
 from mingora.upload import upload_files
 
-__all__ = ["Wanted", "download_files", "upload_files"]
+__all__ = ["download_files", "upload_files"]

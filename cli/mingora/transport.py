@@ -19,7 +19,6 @@ from urllib.parse import quote, urlencode
 from mingora.errors import (
     ApiError,
     LostAnswer,
-    MingoraError,
     NotSent,
     OutcomeUnknown,
     RateLimited,
@@ -97,15 +96,17 @@ class Transport:
         idempotent: bool | None = None,
         attempts: int | None = None,
     ) -> Answer:
-        """Sends `body` as JSON and parses the answer's JSON; 204 gives `data` None.
+        """Sends `body` as JSON (bytes as they are) and parses the answer's JSON; 204 gives `data` None.
 
         `timeout`: seconds without a byte, by default 60, longer than any waiting read. `idempotent`: whether an
         unclear outcome is sent again; by default yes for GET, HEAD and PUT. `attempts` bounds the tries (1: none
         again). Raises `ApiError`, `TransportError`, `OutcomeUnknown`.
         """
         extra = dict(headers or {})
-        raw: bytes | None = None
-        if body is not None:
+        raw: bytes | memoryview | None = None
+        if isinstance(body, bytes | memoryview):
+            raw = body
+        elif body is not None:
             raw = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
             extra["Content-Type"] = "application/json"
         answer = self.request_bytes(
@@ -144,7 +145,7 @@ class Transport:
             with self._exchange(method, path, body, query, headers, timeout, fresh=not safe) as response:
                 return Answer(response.status, _headers(response), _read(response, limit))
 
-        return self._with_retries(once, method, path, idempotent, attempts)
+        return self._with_retries(once, method, idempotent, attempts)
 
     @contextlib.contextmanager
     def stream(
@@ -176,7 +177,7 @@ class Transport:
     # -- one exchange -----------------------------------------------------------------------------------------
 
     def _with_retries(
-        self, once: Callable[[bool], Answer], method: str, path: str, idempotent: bool | None, attempts: int | None
+        self, once: Callable[[bool], Answer], method: str, idempotent: bool | None, attempts: int | None
     ) -> Answer:
         safe = method in {"GET", "HEAD", "PUT"} if idempotent is None else idempotent
         attempt = 0
@@ -244,8 +245,9 @@ class Transport:
                     raise
             return connection.getresponse()
         except (http.client.HTTPException, OSError) as error:
-            raise LostAnswer(_("No answer from {server}: {reason}").format(
-                server=self.server.origin, reason=_why(error))) from error
+            raise LostAnswer(
+                _("No answer from {server}: {reason}").format(server=self.server.origin, reason=_why(error))
+            ) from error
 
     def _request_headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
         result = {"Host": self.server.netloc, "User-Agent": self._user_agent, "Accept-Encoding": "identity"}
@@ -308,9 +310,7 @@ class Transport:
                     context = ssl.create_default_context(cafile=self._ca_file)
                 except (OSError, ssl.SSLError) as error:
                     raise TlsError(
-                        _("The CA file {path} can't be used: {reason}").format(
-                            path=self._ca_file, reason=_why(error)
-                        )
+                        _("The CA file {path} can't be used: {reason}").format(path=self._ca_file, reason=_why(error))
                     ) from error
                 context.minimum_version = ssl.TLSVersion.TLSv1_2
                 self._context = context
@@ -429,6 +429,3 @@ def _why(error: BaseException) -> str:
     if verify:
         return str(verify)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-__all__ = ["API", "Answer", "MingoraError", "Transport"]
