@@ -93,6 +93,16 @@ tokens = sa.Table(
     info={"owner": API},
 )
 
+# Revocations of node tokens: those rows are scheduler's, so api states here that one is over, and the view obeys.
+token_revocations = sa.Table(
+    "token_revocations",
+    metadata,
+    _id("token_id", primary_key=True),
+    _id("account_id"),
+    _time("at"),
+    info={"owner": API},
+)
+
 audit = sa.Table(
     "audit",
     metadata,
@@ -350,9 +360,11 @@ VIEWS: dict[str, str] = {
         FROM work_tokens w JOIN accounts a ON a.id = w.account_id JOIN tenants n ON n.id = a.tenant_id
         JOIN account_limits l ON l.account_id = a.id LEFT JOIN leases s ON s.id = w.lease_id
         WHERE w.revoked_at IS NULL AND a.disabled_at IS NULL
+          AND NOT EXISTS (SELECT 1 FROM token_revocations r WHERE r.token_id = w.id)
           AND (w.kind = 'node' OR EXISTS (
               SELECT 1 FROM work_tokens p
-              WHERE p.node_id = w.node_id AND p.kind = 'node' AND p.revoked_at IS NULL))
+              WHERE p.node_id = w.node_id AND p.kind = 'node' AND p.revoked_at IS NULL
+                AND NOT EXISTS (SELECT 1 FROM token_revocations q WHERE q.token_id = p.id)))
     """,
     # A job and its latest attempt. Between a failed attempt and its retry the job is queued again.
     "job_status": """

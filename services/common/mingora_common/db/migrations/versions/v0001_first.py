@@ -259,6 +259,13 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", name=op.f("uq_tenants_name")),
     )
     op.create_table(
+        "token_revocations",
+        sa.Column("token_id", sa.String(length=80), nullable=False),
+        sa.Column("account_id", sa.String(length=80), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("token_id", name=op.f("pk_token_revocations")),
+    )
+    op.create_table(
         "tokens",
         sa.Column("id", sa.String(length=80), nullable=False),
         sa.Column("account_id", sa.String(length=80), nullable=False),
@@ -311,9 +318,11 @@ def upgrade() -> None:
         FROM work_tokens w JOIN accounts a ON a.id = w.account_id JOIN tenants n ON n.id = a.tenant_id
         JOIN account_limits l ON l.account_id = a.id LEFT JOIN leases s ON s.id = w.lease_id
         WHERE w.revoked_at IS NULL AND a.disabled_at IS NULL
+          AND NOT EXISTS (SELECT 1 FROM token_revocations r WHERE r.token_id = w.id)
           AND (w.kind = 'node' OR EXISTS (
               SELECT 1 FROM work_tokens p
-              WHERE p.node_id = w.node_id AND p.kind = 'node' AND p.revoked_at IS NULL))
+              WHERE p.node_id = w.node_id AND p.kind = 'node' AND p.revoked_at IS NULL
+                AND NOT EXISTS (SELECT 1 FROM token_revocations q WHERE q.token_id = p.id)))
         """
     )
     op.execute(
@@ -362,6 +371,7 @@ def downgrade() -> None:
     for table in (
         "work_tokens",
         "tokens",
+        "token_revocations",
         "tenants",
         "pins",
         "parts",
