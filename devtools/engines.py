@@ -1,0 +1,88 @@
+"""The engines that tests need besides Python packages: found, installed where we may, started, and stopped again."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def install() -> None:
+    """As root on Debian or Ubuntu: install the engines that aren't there yet."""
+    if _postgres_bin() is not None or os.name == "nt" or os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return
+    print("Installing PostgreSQL for the tests …", file=sys.stderr, flush=True)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "-qq"], env=environment, check=False, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"],
+        env=environment,
+        check=False,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+@contextmanager
+def postgres() -> Iterator[str | None]:
+    """A PostgreSQL server of our own on 127.0.0.1 while the block runs: its URL, or None where there is none."""
+    binaries = _postgres_bin()
+    if binaries is None:
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="mingora-postgres-"))
+    owner = _other_user()
+    if owner is not None:
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+    data, port = folder / "data", _free_port()
+
+    def server(*command: str) -> None:
+        # PostgreSQL refuses to run as root.
+        done = subprocess.run(
+            command, user=owner.pw_name if owner else None, cwd=folder, capture_output=True, text=True, check=False,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise RuntimeError(f"{command[0]} failed: {done.stdout}{done.stderr}")
+
+    try:
+        server(f"{binaries}/initdb", "-D", str(data), "-A", "trust", "-U", "postgres", "-E", "UTF8")
+        settings = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off -c max_connections=300"
+        server(f"{binaries}/pg_ctl", "-D", str(data), "-w", "-o", settings, "-l", str(folder / "log"), "start")
+        try:
+            yield f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+        finally:
+            server(f"{binaries}/pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _postgres_bin() -> str | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if found:
+        return str(found[-1].parent)
+    on_path = shutil.which("initdb")
+    return str(Path(on_path).resolve().parent) if on_path else None
+
+
+def _other_user() -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    return None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
