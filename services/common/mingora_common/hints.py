@@ -18,6 +18,19 @@ PLACE = "mingora_scheduler.tasks.functions.place"
 CANCEL = "mingora_scheduler.tasks.functions.cancel"
 PURGE = "mingora_scheduler.tasks.functions.purge"
 ARCHIVE_LOG = "mingora_scheduler.tasks.functions.archive_log"
+PING = "mingora_scheduler.tasks.functions.ping"
+
+# What the cron enqueues: each catches up on what a lost hint, a lost worker or a restart left behind.
+SWEEP_EXPIRE = "mingora_scheduler.tasks.sweeps.expire"
+SWEEP_PLACE = "mingora_scheduler.tasks.sweeps.place"
+SWEEP_CANCEL = "mingora_scheduler.tasks.sweeps.cancel"
+SWEEP_ARCHIVE = "mingora_scheduler.tasks.sweeps.archive"
+SWEEP_PURGE = "mingora_scheduler.tasks.sweeps.purge"
+
+TASKS = frozenset(
+    {PLACE, CANCEL, PURGE, ARCHIVE_LOG, PING}
+    | {SWEEP_EXPIRE, SWEEP_PLACE, SWEEP_CANCEL, SWEEP_ARCHIVE, SWEEP_PURGE}
+)
 
 # A hint to place is sent once while one for the account waits in the queue; the task deletes the mark before it reads.
 PLACING_MARK_SECONDS = 10

@@ -255,6 +255,7 @@ attempts = sa.Table(
     sa.Column("final", sa.Integer, nullable=True),
     _time("created_at"),
     _time("ready_deadline_at"),
+    _time("stop_deadline_at", nullable=True),
     _time("started_at", nullable=True),
     _time("ended_at", nullable=True),
     _time("retry_at", nullable=True),
@@ -326,6 +327,8 @@ events = sa.Table(
     info={"owner": SCHEDULER},
 )
 
+_RAW = sa.text("codec = 'raw'")
+
 log_chunks = sa.Table(
     "log_chunks",
     metadata,
@@ -333,8 +336,9 @@ log_chunks = sa.Table(
     sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("start", sa.BigInteger, primary_key=True, autoincrement=False),
     _count("size"),
-    _text("codec", 10),
+    _text("codec", 10),  # "raw", or "zlib" once archived
     sa.Column("data", sa.LargeBinary, nullable=False),
+    sa.Index("ix_log_chunks_raw", "attempt_id", sqlite_where=_RAW, postgresql_where=_RAW),
     info={"owner": SCHEDULER},
 )
 

@@ -50,6 +50,7 @@ def upgrade() -> None:
         sa.Column("final", sa.Integer(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("ready_deadline_at", sa.BigInteger(), nullable=False),
+        sa.Column("stop_deadline_at", sa.BigInteger(), nullable=True),
         sa.Column("started_at", sa.BigInteger(), nullable=True),
         sa.Column("ended_at", sa.BigInteger(), nullable=True),
         sa.Column("retry_at", sa.BigInteger(), nullable=True),
@@ -186,6 +187,14 @@ def upgrade() -> None:
         sa.Column("codec", sa.String(length=10), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("attempt_id", "rank", "start", name=op.f("pk_log_chunks")),
+    )
+    op.create_index(
+        "ix_log_chunks_raw",
+        "log_chunks",
+        ["attempt_id"],
+        unique=False,
+        sqlite_where=sa.text("codec = 'raw'"),
+        postgresql_where=sa.text("codec = 'raw'"),
     )
     op.create_table(
         "nodes",
