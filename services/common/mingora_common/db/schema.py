@@ -152,6 +152,8 @@ objects = sa.Table(
     _count("part_size"),
     _text("state", 20),
     _text("backend", 20),
+    # Which upload of this content: 1, and one more each time a corrupt object is opened anew.
+    sa.Column("generation", sa.Integer, nullable=False),
     _time("created_at"),
     _time("touched_at"),
     _time("completed_at", nullable=True),

@@ -234,6 +234,7 @@ def upgrade() -> None:
         sa.Column("part_size", sa.BigInteger(), nullable=False),
         sa.Column("state", sa.String(length=20), nullable=False),
         sa.Column("backend", sa.String(length=20), nullable=False),
+        sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("touched_at", sa.BigInteger(), nullable=False),
         sa.Column("completed_at", sa.BigInteger(), nullable=True),
