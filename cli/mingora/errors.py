@@ -7,6 +7,7 @@ MingoraError
 │   └── FileChanged         a file changed while it was being sent
 ├── IntegrityError          received bytes don't match their SHA-256
 ├── ResultConflict          a download would overwrite or leave its folder
+├── JobUnfinished           the job isn't over yet
 ├── WaitTimeout             the job didn't finish in the time given
 ├── OutcomeUnknown          a write may or may not have happened
 ├── TransportError
@@ -70,6 +71,10 @@ class IntegrityError(MingoraError):
 
 class ResultConflict(MingoraError):
     """Writing the file would overwrite another or leave the destination."""
+
+
+class JobUnfinished(MingoraError):
+    exit_code = 101
 
 
 class WaitTimeout(MingoraError):
@@ -138,6 +143,8 @@ class ApiError(MingoraError):
             return 4
         if self.code == "key_conflict":
             return 5
+        if self.code == "job_not_finished":
+            return JobUnfinished.exit_code
         if self.code in {"quota_exceeded", "file_too_large"} or self.status == 429:
             return 6
         return 1

@@ -1,0 +1,69 @@
+"""A job as a notebook sees it: the platform's object, still a dict, that shows itself as a small table (CLI-11)."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from typing import Any
+
+from mingora.i18n import _
+
+TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
+_EXIT_CODES = {"succeeded": 0, "failed": 100, "cancelled": 103}
+
+
+class Job(dict[str, Any]):
+    """A job of docs/protocol.md. `job["id"]` and every other field stay subscriptable."""
+
+    @property
+    def finished(self) -> bool:
+        return self["state"] in TERMINAL
+
+    @property
+    def exit_code(self) -> int:
+        """0 succeeded, 100 failed, 103 cancelled, 101 unfinished (CLI-12)."""
+        return _EXIT_CODES.get(self["state"], 101)
+
+    @property
+    def reason_text(self) -> str:
+        """Why it ended, in one line; empty when there is nothing to say."""
+        reason = self.get("reason")
+        return f"{reason['code']}: {reason['message']}" if reason else ""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value of what people want to see first."""
+        rows = [(_("Job"), self["id"]), (_("Name"), self["name"]), (_("State"), self["state"])]
+        if self.get("cancelRequested") and not self.finished:
+            rows.append((_("Cancelling"), _("requested")))
+        if self.reason_text:
+            rows.append((_("Reason"), self.reason_text))
+        rows += [
+            (label, str(self[field]))
+            for label, field in (
+                (_("Key"), "key"),
+                (_("Attempt"), "attempt"),
+                (_("Exit code"), "exitCode"),
+                (_("Created"), "createdAt"),
+                (_("Started"), "startedAt"),
+                (_("Finished"), "finishedAt"),
+            )
+            if self.get(field) is not None
+        ]
+        nodes = [rank["nodeName"] for rank in self.get("ranks") or [] if rank.get("nodeName")]
+        if nodes:
+            rows.append((_("Nodes"), ", ".join(nodes)))
+        usage = self.get("usage")
+        if usage:
+            text = _("{cpu} s CPU, {memory} MiB at most (reported by nodes, not verified)")
+            rows.append((_("Usage"), text.format(cpu=usage.get("cpuSeconds"), memory=usage.get("maxMemoryMiB"))))
+        if self.get("results"):
+            rows.append((_("Results"), _("{count} files").format(count=len(self["results"]))))
+        return rows
+
+    def _repr_html_(self) -> str:
+        return _table([(html.escape(label), html.escape(str(value))) for label, value in self.rows()])
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    body = "".join(f"<tr><th style='text-align:left'>{label}</th><td>{value}</td></tr>" for label, value in rows)
+    return f"<table>{body}</table>"
