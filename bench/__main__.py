@@ -1,0 +1,49 @@
+"""`python3 dev.py bench [NAME] [--json]`: run one benchmark or all; one JSON object, or readable lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from bench import cli_start, logs, stack_idle, submit, upload
+
+BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
+    "cli": cli_start.run,
+    "idle": stack_idle.run,
+    "submit": submit.run,
+    "upload": upload.run,
+    "logs": logs.run,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run what is named; 2 for an unknown name."""
+    names = [word for word in arguments if not word.startswith("--")] or list(BENCHMARKS)
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"No benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    result: dict[str, Any] = {
+        "schemaVersion": 1,
+        "machine": {"python": platform.python_version(), "system": platform.platform(), "cpus": os.cpu_count()},
+        "benchmarks": {},
+    }
+    for name in names:
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        result["benchmarks"][name] = BENCHMARKS[name]()
+    if "--json" in arguments:
+        print(json.dumps(result, indent=2))
+    else:
+        for name, figures in result["benchmarks"].items():
+            print(name)
+            for key, value in figures.items():
+                print(f"  {key}: {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

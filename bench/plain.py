@@ -1,0 +1,91 @@
+"""The comparator for bytes in: a plain gunicorn endpoint that hashes the body, writes it to a file and fsyncs it.
+
+And its own physical bound in the same run: the same hashing, writing and fsync without HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from devtools.processes import Processes
+
+FOLDER = "MINGORA_BENCH_FOLDER"
+
+
+def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+    """PUT a body: read in 1 MiB steps, hash, write, fsync, answer the digest."""
+    left, digest = int(environ["CONTENT_LENGTH"]), hashlib.sha256()
+    path = Path(os.environ[FOLDER]) / f"{os.getpid()}-{threading.get_ident()}-{time.monotonic_ns()}"
+    with path.open("wb", buffering=0) as file:
+        while left:
+            data = environ["wsgi.input"].read(min(left, 1 << 20))
+            digest.update(data)
+            file.write(data)
+            left -= len(data)
+        os.fsync(file.fileno())
+    start_response("200 OK", [("Content-Length", "64")])
+    return [digest.hexdigest().encode()]
+
+
+@contextlib.contextmanager
+def server(folder: Path, processes: Processes) -> Iterator[tuple[str, int]]:
+    """The endpoint behind gunicorn with threads, as ``(host, port)``."""
+    folder.mkdir()
+    child = processes.start(
+        sys.executable, "-m", "gunicorn", "--bind", "127.0.0.1:0", "--threads", "16", "bench.plain:application",
+        env={**os.environ, FOLDER: str(folder)}, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert child.stderr is not None
+    for line in child.stderr:
+        if "Listening at" in line:
+            port = int(line.split("http://127.0.0.1:")[1].split()[0])
+            threading.Thread(target=child.stderr.read, daemon=True).start()
+            yield "127.0.0.1", port
+            return
+    raise RuntimeError("the comparator didn't start")
+
+
+def put(host: str, port: int, bodies: list[bytes], threads: int) -> float:
+    """Send ``bodies`` over ``threads`` kept-alive connections; seconds until the last answer."""
+    pending, lock = list(bodies), threading.Lock()
+
+    def send() -> None:
+        connection = http.client.HTTPConnection(host, port)
+        while True:
+            with lock:
+                if not pending:
+                    break
+                body = pending.pop()
+            connection.request("PUT", "/", body)
+            connection.getresponse().read()
+        connection.close()
+
+    started = time.monotonic()
+    workers = [threading.Thread(target=send) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return time.monotonic() - started
+
+
+def bound(folder: Path, bodies: list[bytes]) -> float:
+    """Seconds to hash, write and fsync ``bodies`` one after the other, without HTTP."""
+    folder.mkdir()
+    started = time.monotonic()
+    for number, body in enumerate(bodies):
+        hashlib.sha256(body).digest()
+        with (folder / str(number)).open("wb", buffering=0) as file:
+            file.write(body)
+            os.fsync(file.fileno())
+    return time.monotonic() - started
