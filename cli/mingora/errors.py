@@ -21,7 +21,6 @@ MingoraError
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -189,4 +188,6 @@ def retry_delay(error: MingoraError, *, attempt: int, idempotent: bool) -> float
 
 
 def _backoff(attempt: int) -> float:
+    import random
+
     return min(8.0, 0.2 * 2.0**attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, no secret

@@ -5,7 +5,6 @@ Text that came from elsewhere is made harmless for a terminal: it can't move the
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -51,6 +50,8 @@ class Output:
     def emit(self, data: Mapping[str, Any], text: str) -> None:
         """One result: `data` for programs, `text` for people."""
         if self.as_json:
+            import json
+
             self._print(json.dumps({"schemaVersion": SCHEMA_VERSION, **data}, ensure_ascii=False))
         elif text:
             self._print(harmless(text))

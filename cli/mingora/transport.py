@@ -388,7 +388,7 @@ def _read(response: http.client.HTTPResponse, limit: int) -> bytes:
 def _api_error(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     """The error of an answer; a body that isn't this API's (a proxy's page) gets the code `http_<status>`."""
     fields: dict[str, Any] = {}
-    with contextlib.suppress(ValueError, AttributeError, TypeError):
+    with contextlib.suppress(ValueError, LookupError, TypeError):
         fields = dict(json.loads(body)["error"])
     code = str(fields.pop("code", f"http_{status}"))
     message = str(fields.pop("message", "")) or _("The server answered with status {status}.").format(status=status)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingora.output import Output
 
@@ -35,8 +34,7 @@ class Context:
             self._client.transport.close()
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """`help` is a function so that it is translated when the parser is made. `arguments` adds the command's own."""
 
     name: str

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingora.commands.context import Command, Context
 from mingora.errors import ApiError, MingoraError, TlsError
@@ -23,8 +21,7 @@ ALMOST_FULL = 0.9
 SOON_SECONDS = 3600
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """`fix` is None when there is nothing to mend."""
 
     check: str
@@ -34,6 +31,8 @@ class Finding:
 
 
 def _doctor(_args: argparse.Namespace, context: Context) -> int:
+    import platform
+
     from mingora import __version__
 
     findings = [Finding("client", True, f"mingora {__version__}, Python {platform.python_version()}, {sys.platform}")]
@@ -44,7 +43,7 @@ def _doctor(_args: argparse.Namespace, context: Context) -> int:
         mark = context.out.colour("✓", "ok") if finding.ok else context.out.colour("✗", "error")
         lines.append((mark, f"{finding.check}: {finding.text}", finding.fix))
     if context.out.as_json:
-        context.out.emit({"ok": good, "findings": [asdict(finding) for finding in findings]}, "")
+        context.out.emit({"ok": good, "findings": [finding._asdict() for finding in findings]}, "")
     else:
         for mark, text, fix in lines:
             print(mark, harmless(text), file=context.out.stdout)

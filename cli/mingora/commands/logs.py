@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import base64
-import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mingora.commands.context import Command, Context
 from mingora.commands.jobs import job_argument
 from mingora.i18n import _
-from mingora.logs import LogChunk
+
+if TYPE_CHECKING:
+    from mingora.logs import LogChunk
 
 
 def number(text: str) -> int:
@@ -47,6 +47,8 @@ def _logs(args: argparse.Namespace, context: Context) -> int:
 
 def _chunk(job_id: str, chunk: LogChunk) -> dict[str, Any]:
     """Bytes as text where they are UTF-8; `base64` has them exactly in any case."""
+    import base64
+
     return {
         "jobId": job_id,
         "attempt": chunk.attempt,
@@ -65,6 +67,8 @@ def _events_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _events(args: argparse.Namespace, context: Context) -> int:
+    import json
+
     context.interrupted = _("Detached; {job} goes on.").format(job=args.id)
     for event in context.client.event_stream(args.id, after=args.after, follow=args.follow):
         data = json.dumps(event["data"], ensure_ascii=False) if event["data"] else ""
