@@ -1,0 +1,354 @@
+"""One attempt, from a claimed lease to the acknowledged report."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mingora.errors import ApiError, MingoraError
+from mingora.transfer import upload_files
+
+from mingora_worker.api import Grant, Stop
+from mingora_worker.environment import job_environment
+from mingora_worker.link import TICK_SECONDS, Abandoned, LeaseLost, Link
+from mingora_worker.logs import Pump, Spool
+from mingora_worker.monitor import Usage
+from mingora_worker.results import FOLDER, Collected, TooManyFiles, collect
+from mingora_worker.runtimes.base import Exit, Launch, Running, Runtime, StartFailed
+from mingora_worker.stage import StageFailed, stage
+from mingora_worker.state import JobFolder, LeaseRecord
+from mingora_worker.texts import _
+
+STOP_GRACE_SECONDS = 10.0
+MEMORY_GRACE_SECONDS = 1.0
+# For what the first process left running when it ended.
+LEFTOVER_GRACE_SECONDS = 3.0
+PIPE_SECONDS = 3.0
+SAMPLE_SECONDS = 1.0
+FIRST_SAMPLE_SECONDS = 0.05
+MAX_MESSAGE = 1000
+NO_EXIT = Exit(None, None)
+
+
+@dataclass
+class Outcome:
+    """How an attempt ended, in the protocol's words."""
+
+    outcome: str
+    code: str | None = None
+    message: str = ""
+    exit: Exit = NO_EXIT
+
+
+class Ended(Exception):
+    """The attempt is over before or while its process runs."""
+
+    def __init__(self, outcome: Outcome, grace: float = STOP_GRACE_SECONDS) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
+        self.grace = grace
+
+
+def _failed(code: str, message: str, grace: float = STOP_GRACE_SECONDS) -> Ended:
+    return Ended(Outcome("failed", code, message), grace)
+
+
+class Attempt:
+    """Runs one grant. `data` and `gpu_index` are what this worker offers; `within_budget` checks --max-disk."""
+
+    def __init__(
+        self,
+        grant: Grant,
+        record: LeaseRecord,
+        folder: JobFolder,
+        link: Link,
+        runtime: Runtime,
+        *,
+        data: Mapping[str, Path],
+        gpu_index: int | None,
+        within_budget: Callable[[], bool],
+    ) -> None:
+        self._grant = grant
+        self._record = record
+        self._folder = folder
+        self._link = link
+        self._lease = link.lease
+        self._runtime = runtime
+        self._data = data
+        self._gpu_index = gpu_index
+        self._within_budget = within_budget
+        self._spool = Spool(folder.log, grant.log_cap)
+        self._running: Running | None = None
+        self._usage = Usage()
+        self._warnings: list[str] = []
+
+    def run(self) -> None:
+        """Works until the report is acknowledged or the lease is over. Nothing of the job runs afterwards."""
+        say = self._link.console.event
+        name = str(self._grant.spec.get("name", ""))
+        say("job", _("Job {job} ({name}) begins.").format(job=self._grant.job_id, name=name), job=self._grant.job_id)
+        self._lease.keep()
+        self._link.send_log(self._spool)
+        try:
+            self._deliver(self._work())
+        except LeaseLost:
+            text = _("The lease of job {job} is over; its work is dropped.")
+            say("lease_lost", text.format(job=self._grant.job_id), job=self._grant.job_id)
+        except Abandoned:
+            say("abandoned", _("Job {job} is stopped at once.").format(job=self._grant.job_id), job=self._grant.job_id)
+        finally:
+            if self._running is not None:
+                self._running.kill()
+            self._spool.close()
+            self._link.close()
+
+    # -- until the process has ended ---------------------------------------------------------------------------
+
+    def _work(self) -> Outcome:
+        try:
+            self._prepare()
+            running = self._start()
+            outcome = self._watch(running)
+            self._usage = running.sample()
+        except Ended as ended:
+            outcome = ended.outcome
+        except MingoraError as error:
+            outcome = Outcome("failed", "worker_error", error.message)
+        except OSError as error:
+            code = "disk_full" if error.errno == errno.ENOSPC else "worker_error"
+            outcome = Outcome("failed", code, str(error))
+        self._spool.seal()
+        return outcome
+
+    def _check(self) -> None:
+        """Raises when the attempt has to end."""
+        self._link.check()
+        if self._lease.stop is not None:
+            raise _stopped(self._lease.stop)
+        if self._link.interrupt.requested:
+            raise _failed("worker_stopped", _("The worker was stopped."))
+
+    def _prepare(self) -> None:
+        """Inputs there and verified, every rank ready."""
+        grant, lease = self._grant, self._lease
+        try:
+            digest = self._link.persist(
+                lambda: stage(
+                    self._link.transport,
+                    grant.inputs,
+                    grant.inputs_digest,
+                    self._folder.project,
+                    check=self._check,
+                    pause=lambda seconds: self._link.pause(seconds, self._check),
+                ),
+                self._check,
+            )
+        except StageFailed as error:
+            raise _failed(error.code, error.message) from error
+
+        def ready() -> None:
+            sent_at = lease.clock()
+            lease.accept(self._link.api.ready(lease.id, lease.attempt, digest), sent_at)
+
+        self._link.persist(ready, self._check)
+        while not lease.start:
+            self._check()
+            lease.wait(TICK_SECONDS)
+        self._check()
+
+    def _start(self) -> Running:
+        spec = self._grant.spec
+        if spec.get("runtime", "native") != "native":
+            raise _failed("worker_error", _("This worker runs native jobs only."))
+        missing = [name for name in spec.get("data") or [] if name not in self._data]
+        if missing:
+            raise _failed("worker_error", _("This worker has no data {names}.").format(names=", ".join(missing)))
+        (self._folder.project / FOLDER).mkdir(exist_ok=True)
+        env = job_environment(self._grant, self._folder, data=self._data, gpu_index=self._gpu_index)
+        launch = Launch([str(part) for part in spec["command"]], self._folder.project, env, self._record.mark)
+        try:
+            running = self._runtime.start(launch)
+        except StartFailed as error:
+            raise _failed("command_not_found", error.message) from error
+        self._running = running
+        self._lease.set_started()
+        return running
+
+    def _watch(self, running: Running) -> Outcome:
+        """Stays with the process until it and all it started have ended and the log is whole."""
+        pump = Pump(running.output, self._spool)
+        try:
+            exit_ = self._until_exit(running)
+            outcome = _by_exit(exit_)
+        except Ended as ended:
+            running.terminate()
+            self._end_all(running, ended.grace)
+            outcome = ended.outcome
+            outcome.exit = running.wait(PIPE_SECONDS) or NO_EXIT
+        else:
+            if running.alive():
+                running.terminate()
+            self._end_all(running, LEFTOVER_GRACE_SECONDS)
+        pump.finish(PIPE_SECONDS)
+        return outcome
+
+    def _until_exit(self, running: Running) -> Exit:
+        resources = self._grant.spec.get("resources") or {}
+        memory, seconds = resources.get("memoryMiB"), self._grant.spec.get("timeoutSeconds")
+        clock = self._lease.clock
+        started, step = clock(), FIRST_SAMPLE_SECONDS
+        sample_at = started + step
+        while True:
+            exit_ = running.wait(max(0.0, min(TICK_SECONDS, sample_at - clock())))
+            if exit_ is not None:
+                return exit_
+            self._check()
+            if seconds is not None and clock() - started >= seconds:
+                raise _failed("timed_out", _("The job ran longer than {seconds} seconds.").format(seconds=seconds))
+            if clock() >= sample_at:
+                self._sample(running, memory)
+                step = min(SAMPLE_SECONDS, step * 2)
+                sample_at = clock() + step
+
+    def _sample(self, running: Running, memory: int | None) -> None:
+        self._usage = running.sample()
+        self._lease.set_usage(_usage(self._usage))
+        processes = running.processes()
+        if processes != self._record.processes:
+            self._record.processes = processes
+            with contextlib.suppress(OSError):
+                self._folder.save(self._record, durable=False)
+        if memory is not None and running.over_memory(memory, self._usage):
+            text = _("The job uses more than its memory budget of {limit} MiB.").format(limit=memory)
+            raise _failed("memory_exceeded", text, MEMORY_GRACE_SECONDS)
+        if self._spool.error is not None:
+            raise _failed("disk_full", _("The log can't be written: {reason}").format(reason=self._spool.error))
+        if not self._within_budget():
+            raise _failed("disk_full", _("The job uses more disk than the worker's --max-disk allows."))
+
+    def _end_all(self, running: Running, grace: float) -> None:
+        """Time to end by themselves, then KILL; at once when nothing can be reported any more."""
+        until = self._lease.clock() + grace
+        while running.alive() and self._lease.clock() < until:
+            self._link.check()
+            self._lease.wait(FIRST_SAMPLE_SECONDS)
+        if not running.kill():
+            self._warnings.append(_("Some processes of the job could not be ended."))
+
+    # -- afterwards --------------------------------------------------------------------------------------------
+
+    def _deliver(self, outcome: Outcome) -> None:
+        """Log and results first, the report last: with it new work may follow."""
+        entries = self._results(outcome) if self._running is not None else []
+        log_bytes = self._link.drain_log()
+        stop = self._lease.stop
+        if stop is not None and outcome.outcome != "cancelled":
+            asked = _stopped(stop).outcome
+            outcome.outcome, outcome.code, outcome.message = asked.outcome, asked.code, asked.message
+        body = self._report(outcome, log_bytes, entries)
+        try:
+            self._link.report(body)
+        except MingoraError as error:
+            outcome.outcome, outcome.code, outcome.message = "failed", "result_refused", error.message
+            body = self._report(outcome, log_bytes, [])
+            try:
+                self._link.report(body)
+            except MingoraError as refusal:
+                self._link.console.event("refused", refusal.message, job=self._grant.job_id)
+                return
+        self._say_end(outcome)
+
+    def _results(self, outcome: Outcome) -> list[dict[str, Any]]:
+        """Uploads what is under results/. A job that failed anyway keeps its own reason."""
+        try:
+            found = collect(self._folder.project, check=self._link.check)
+            self._warnings += found.warnings
+            return self._upload(found)
+        except TooManyFiles:
+            problem = Outcome("failed", "result_refused", _("There are too many files under results/."))
+        except ApiError as error:
+            problem = _refused_upload(error)
+        except MingoraError as error:
+            problem = Outcome("failed", "result_refused", error.message)
+        except OSError as error:
+            code = "disk_full" if error.errno == errno.ENOSPC else "result_refused"
+            problem = Outcome("failed", code, _("The results can't be read: {reason}").format(reason=error))
+        if outcome.outcome == "succeeded":
+            outcome.outcome, outcome.code, outcome.message = problem.outcome, problem.code, problem.message
+        else:
+            self._warnings.append(problem.message)
+        return []
+
+    def _upload(self, found: Collected) -> list[dict[str, Any]]:
+        if not found.files:
+            return []
+
+        def send() -> list[dict[str, Any]]:
+            return upload_files(
+                self._link.transport, found.files, kind="result", progress=lambda _done, _all: self._link.check()
+            )
+
+        return self._link.persist(send)
+
+    def _report(self, outcome: Outcome, log_bytes: int, entries: list[dict[str, Any]]) -> dict[str, Any]:
+        reason = None
+        if outcome.code is not None:
+            reason = {"code": outcome.code, "message": outcome.message[:MAX_MESSAGE]}
+        return {
+            "leaseId": self._lease.id,
+            "attempt": self._lease.attempt,
+            "outcome": outcome.outcome,
+            "reason": reason,
+            "exitCode": outcome.exit.code,
+            "signal": outcome.exit.signal,
+            "logBytes": log_bytes,
+            "results": entries,
+            "usage": _usage(self._usage),
+            "warnings": self._warnings,
+        }
+
+    def _say_end(self, outcome: Outcome) -> None:
+        job = self._grant.job_id
+        if outcome.outcome == "succeeded":
+            text = _("Job {job} succeeded.").format(job=job)
+        elif outcome.outcome == "cancelled":
+            text = _("Job {job} was cancelled.").format(job=job)
+        else:
+            text = _("Job {job} failed: {reason}").format(job=job, reason=outcome.message)
+        self._link.console.event("job_ended", text, job=job, outcome=outcome.outcome, reason=outcome.code)
+
+
+def _by_exit(exit_: Exit) -> Outcome:
+    if exit_.code == 0:
+        return Outcome("succeeded", exit=exit_)
+    if exit_.signal is not None:
+        text = _("The command was ended by signal {number}.").format(number=exit_.signal)
+        return Outcome("failed", "signal", text, exit_)
+    text = _("The command ended with exit code {code}.").format(code=exit_.code)
+    return Outcome("failed", "exit_code", text, exit_)
+
+
+def _stopped(stop: Stop) -> Ended:
+    """What the platform's wish to stop means for the report."""
+    if stop.reason == "cancelled":
+        return Ended(Outcome("cancelled", "cancelled", _("The job was cancelled.")), stop.grace)
+    return _failed(stop.reason, _("The platform stopped this rank: {reason}").format(reason=stop.reason), stop.grace)
+
+
+def _refused_upload(error: ApiError) -> Outcome:
+    if error.code in {"quota_exceeded", "file_too_large"}:
+        advice = _("Remove old jobs (mingora rm), or ask the operator for a higher limit.")
+        return Outcome("failed", "quota_exceeded", f"{error.message} {advice}")
+    return Outcome("failed", "result_refused", error.message)
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "cpuSeconds": usage.cpu_seconds,
+        "memoryMiB": usage.memory_mib,
+        "maxMemoryMiB": usage.max_memory_mib,
+    }

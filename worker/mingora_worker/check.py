@@ -1,0 +1,80 @@
+"""`--check`: what this machine offers, and what stands in the way, each with the remedy."""
+
+from __future__ import annotations
+
+from mingora.errors import MingoraError
+
+from mingora_worker.config import Config
+from mingora_worker.console import Console, plain
+from mingora_worker.disk import Disk
+from mingora_worker.machine import Machine, describe, lock_gpu
+from mingora_worker.register import Registrar
+from mingora_worker.state import Root
+from mingora_worker.texts import _
+
+
+def check(config: Config) -> int:
+    """Prints one finding a line on stdout. Returns 0 when a worker could start with these options, else 1."""
+    report = _Report()
+    if not config.allow_own_code:
+        report.problem(_("native jobs: not allowed"), _("Add --allow-own-code."))
+    for part in (_machine, _folder, _platform):
+        try:
+            part(report, config)
+        except MingoraError as error:
+            report.problem(error.message, error.hint)
+    return 0 if report.good else 1
+
+
+class _Report:
+    def __init__(self) -> None:
+        self.good = True
+        self.machine: Machine | None = None
+
+    def fine(self, text: str) -> None:
+        print(f"ok       {plain(text)}")
+
+    def problem(self, text: str, remedy: str | None) -> None:
+        self.good = False
+        print(f"PROBLEM  {plain(text)}")
+        if remedy:
+            print(f"         {plain(remedy)}")
+
+
+def _machine(report: _Report, config: Config) -> None:
+    machine = describe(config.gpu_index)
+    report.machine = machine
+    report.fine(_("machine: {id}").format(id=machine.machine_id))
+    size = _("platform: {platform}, {cpu} CPUs, {memory} MiB of memory")
+    report.fine(size.format(platform=machine.platform, cpu=machine.cpu, memory=machine.memory_mib))
+    report.fine(_("environment fingerprint: {value}").format(value=machine.fingerprint))
+    for name, path in sorted(config.data.items()):
+        report.fine(_("data {name}: {path}").format(name=name, path=path))
+    if machine.gpu is None:
+        report.fine(_("GPU: none offered (--gpu-index)"))
+    else:
+        lock_gpu(machine.gpu).close()
+        gpu = _("GPU {index}: {name}, {memory} MiB, {uuid}")
+        report.fine(
+            gpu.format(
+                index=machine.gpu.index, name=machine.gpu.name, memory=machine.gpu.memory_mib, uuid=machine.gpu.uuid
+            )
+        )
+
+
+def _folder(report: _Report, config: Config) -> None:
+    root = Root(config.root)
+    root.open()
+    root.close()
+    report.fine(_("folder: {path}").format(path=config.root))
+    space = Disk(config.root, config.max_disk).problem()
+    if space is None:
+        report.fine(_("disk: enough room"))
+    else:
+        report.problem(_("disk: {problem}").format(problem=space), _("Make room, or raise --max-disk."))
+
+
+def _platform(report: _Report, config: Config) -> None:
+    if report.machine is not None:
+        registrar = Registrar(Root(config.root), config, report.machine, Console(), pause=lambda _seconds: None)
+        report.fine(registrar.probe())

@@ -1,0 +1,221 @@
+"""The worker's life: register, clear up, then claim and run one job after another."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from mingora.errors import ApiError, MingoraError
+from mingora.transport import Transport
+
+from mingora_worker.api import WAIT_SECONDS, Grant, NodeApi, transient
+from mingora_worker.attempt import Attempt
+from mingora_worker.backoff import Backoff
+from mingora_worker.config import Config
+from mingora_worker.console import Console
+from mingora_worker.disk import Disk
+from mingora_worker.interrupt import Interrupt
+from mingora_worker.lease import IMMEDIATE_SECONDS, steady_clock
+from mingora_worker.link import TICK_SECONDS, Link
+from mingora_worker.recovery import recover, report_stopped
+from mingora_worker.register import AGENT, Registrar
+from mingora_worker.runtimes.base import Runtime
+from mingora_worker.state import JobFolder, LeaseRecord, NodeRecord, Root
+from mingora_worker.texts import _
+
+Result = TypeVar("Result")
+CLAIM_SECONDS = 15.0
+DISK_SECONDS = 15.0
+
+
+class Stopping(Exception):
+    """The worker was asked to stop while it had no job."""
+
+
+class Worker:
+    """One node at work. `root` is open, `registrar` ready; `pause` of both raises `Stopping`."""
+
+    def __init__(
+        self, root: Root, config: Config, registrar: Registrar, runtime: Runtime, console: Console, interrupt: Interrupt
+    ) -> None:
+        self._root = root
+        self._config = config
+        self._registrar = registrar
+        self._runtime = runtime
+        self._console = console
+        self._interrupt = interrupt
+        self._disk = Disk(root.path, config.max_disk)
+        self._paused: bool | None = None
+        self._node = NodeRecord("", "")
+        self._api: NodeApi | None = None
+
+    def run(self) -> None:
+        """Works until it is asked to stop, or after one job with --once."""
+        try:
+            known = self._root.node()
+            if known is not None and known.id:
+                self._node = known
+                recover(self._root, self._connect, known.id, self._console, self._interrupt)
+            self._enter(self._registrar.begin())
+            self._console.event("waiting", _("Waiting for jobs. Ctrl-C stops the worker."))
+            while True:
+                if self._has_room():
+                    granted = self._next_job()
+                    if granted and self._config.once:
+                        return
+                else:
+                    self.pause(DISK_SECONDS)
+        except Stopping:
+            self._console.event("stopped", _("The worker has stopped."))
+
+    def pause(self, seconds: float) -> None:
+        """Sleeps; raises `Stopping` as soon as the worker is asked to stop."""
+        until = steady_clock() + seconds
+        wake = threading.Event()
+        while True:
+            if self._interrupt.requested:
+                raise Stopping
+            left = until - steady_clock()
+            if left <= 0:
+                return
+            wake.wait(min(TICK_SECONDS, left))
+
+    def _enter(self, record: NodeRecord) -> None:
+        if self._api is not None:
+            self._api.transport.close()
+        self._node = record
+        self._api = NodeApi(self._connect(record.token, None), record.id)
+
+    def _connect(self, token: str, sleep: Callable[[float], object] | None) -> Transport:
+        return Transport(
+            self._node.server, ca_file=self._node.ca_file, token=token, user_agent=AGENT, sleep=sleep or self.pause
+        )
+
+    # -- claiming ----------------------------------------------------------------------------------------------
+
+    def _has_room(self) -> bool:
+        """Looks at the disk, and tells the platform and the person when that changes anything."""
+        problem = self._disk.problem()
+        if (problem is not None) != self._paused:
+            self._call(lambda api: api.pause(problem is not None, problem))
+            if problem is not None:
+                self._console.event("paused", _("Paused: {reason}").format(reason=problem))
+            elif self._paused:
+                self._console.event("resumed", _("There is room again; claiming jobs."))
+            self._paused = problem is not None
+        return problem is None
+
+    def _next_job(self) -> bool:
+        """Claims, and runs what was granted. Returns whether there was a job."""
+        claim_id = self._root.pending_claim() or secrets.token_urlsafe(24)
+        self._root.save_claim(claim_id)
+        granted = self._call(lambda api: self._claim(api, claim_id))
+        if granted is None:
+            return False
+        grant, sent_at = granted
+        if grant is None:
+            self._root.forget_claim()
+            waited = steady_clock() - sent_at
+            if waited < IMMEDIATE_SECONDS:
+                self.pause(CLAIM_SECONDS - waited)
+            return False
+        folder, record = self._take(grant, claim_id)
+        self._attempt(grant, record, folder, sent_at)
+        return True
+
+    def _claim(self, api: NodeApi, claim_id: str) -> tuple[Grant | None, float] | None:
+        """One claim, in a thread of its own so that a signal isn't kept waiting; None when the node is busy."""
+        sent_at = steady_clock()
+        answers: queue.SimpleQueue[Grant | MingoraError | None] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put(api.claim(claim_id, WAIT_SECONDS))
+            except MingoraError as error:
+                answers.put(error)
+
+        threading.Thread(target=ask, name="claim", daemon=True).start()
+        while True:
+            try:
+                answer = answers.get(timeout=TICK_SECONDS)
+                break
+            except queue.Empty:
+                if self._interrupt.requested:
+                    self._settle(api, claim_id)
+                    raise Stopping from None
+        if isinstance(answer, MingoraError):
+            if isinstance(answer, ApiError) and answer.code == "node_busy":
+                self._console.trouble(answer)
+                self._root.forget_claim()
+                self.pause(CLAIM_SECONDS)
+                return None
+            raise answer
+        return answer, sent_at
+
+    def _settle(self, api: NodeApi, claim_id: str) -> None:
+        """Stops while a claim is open: a lease that it got after all is given up in order."""
+        try:
+            grant = api.claim(claim_id, 0)
+        except MingoraError:
+            return  # the claim stays on disk: the next start asks again
+        if grant is not None:
+            folder, record = self._take(grant, claim_id)
+            report_stopped(folder, record, self._connect, self._node.id, self._console, self._interrupt)
+            folder.remove()
+        self._root.forget_claim()
+
+    def _take(self, grant: Grant, claim_id: str) -> tuple[JobFolder, LeaseRecord]:
+        """Writes the lease down before anything is done with it."""
+        folder = self._root.job(grant.lease_id)
+        folder.create()
+        record = LeaseRecord(
+            lease_id=grant.lease_id,
+            attempt=grant.attempt,
+            job_id=grant.job_id,
+            claim_id=claim_id,
+            token=grant.token,
+            ttl=grant.ttl,
+            log_cap=grant.log_cap,
+            mark=secrets.token_hex(16),
+        )
+        folder.save(record)
+        self._root.forget_claim()
+        return folder, record
+
+    def _attempt(self, grant: Grant, record: LeaseRecord, folder: JobFolder, sent_at: float) -> None:
+        link = Link(
+            self._connect, self._node.id, record, sent_at=sent_at, console=self._console, interrupt=self._interrupt
+        )
+        attempt = Attempt(
+            grant,
+            record,
+            folder,
+            link,
+            self._runtime,
+            data=self._config.data,
+            gpu_index=self._config.gpu_index,
+            within_budget=self._disk.within_limit,
+        )
+        attempt.run()
+        if not folder.remove():
+            self._console.event("left_behind", _("{path} could not be removed.").format(path=folder.path))
+
+    def _call(self, call: Callable[[NodeApi], Result]) -> Result:
+        """Repeats while the platform is away; registers again, once, when the node's token is refused."""
+        backoff, renewed = Backoff(), False
+        while True:
+            assert self._api is not None
+            try:
+                return call(self._api)
+            except MingoraError as error:
+                if isinstance(error, ApiError) and error.status in {401, 404} and not renewed:
+                    renewed = True
+                    self._enter(self._registrar.renew(self._node))
+                elif transient(error):
+                    self._console.trouble(error)
+                    self.pause(backoff.failed(error))
+                else:
+                    raise

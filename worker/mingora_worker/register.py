@@ -1,0 +1,183 @@
+"""Makes this worker a node of the user's account, and keeps it one (AUTH-9).
+
+The user's login is needed once; from then on the node's own token is used, however long ago the login ended.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mingora import credentials
+from mingora.errors import ApiError, MingoraError, NotLoggedIn, TlsError
+from mingora.server import parse_server
+from mingora.transport import Transport
+
+from mingora_worker import __version__
+from mingora_worker.api import transient
+from mingora_worker.backoff import Backoff
+from mingora_worker.config import Config
+from mingora_worker.console import Console
+from mingora_worker.machine import Machine
+from mingora_worker.state import NodeRecord, Root, RootProblem
+from mingora_worker.texts import _
+
+AGENT = f"mingora-worker/{__version__}"
+
+
+class Registrar:
+    """`pause` sleeps between tries and raises when the worker is to stop."""
+
+    def __init__(
+        self,
+        root: Root,
+        config: Config,
+        machine: Machine,
+        console: Console,
+        pause: Callable[[float], object],
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._root = root
+        self._config = config
+        self._machine = machine
+        self._console = console
+        self._pause = pause
+        self._environ = dict(os.environ if environ is None else environ)
+        if config.server is not None:
+            self._environ["MINGORA_URL"] = config.server
+        if config.ca_file is not None:
+            self._environ["MINGORA_CA_FILE"] = config.ca_file
+
+    def begin(self) -> NodeRecord:
+        """The node to work as: brought up to date by its own token, or registered by the user's login.
+
+        Raises `NotLoggedIn` without either, `RootProblem` when the folder is another platform's node.
+        """
+        record = self._root.node()
+        if record is None or not record.token:
+            return self._by_login(record)
+        wanted = self._environ.get("MINGORA_URL") or record.server
+        if parse_server(wanted).origin != parse_server(record.server).origin:
+            raise RootProblem(
+                _("{path} belongs to a node of {server}.").format(path=self._root.path, server=record.server),
+                hint=_("Give another --root for another platform."),
+            )
+        record.ca_file = self._environ.get("MINGORA_CA_FILE") or record.ca_file
+        try:
+            answer = self._post(record, record.token)
+        except ApiError as error:
+            if error.status in {401, 404}:
+                return self.renew(record)
+            raise
+        return self._keep(record, answer)
+
+    def probe(self) -> str:
+        """Whether the platform is reached and knows this worker, in words; tries once and registers nothing new."""
+        record = self._root.node()
+        if record is not None and record.token:
+            try:
+                self._post(record, record.token, tries=1)
+                return _("platform: {server} knows this node ({node})").format(server=record.server, node=record.id)
+            except ApiError as error:
+                if error.status not in {401, 404}:
+                    raise
+            self._environ.setdefault("MINGORA_URL", record.server)
+        login = self._login()
+        try:
+            with Transport(login.server, ca_file=login.ca_file, token=login.token, user_agent=AGENT) as transport:
+                name = transport.request_json("GET", "/account", attempts=1, timeout=20).data["name"]
+        except ApiError as error:
+            raise self._explained(error) from error
+        return _("platform: {server}, logged in as {name}").format(server=login.server, name=name)
+
+    def renew(self, record: NodeRecord) -> NodeRecord:
+        """Registers the node again by the user's login, after its own token was refused."""
+        self._console.event("token_refused", _("The platform refuses the node's token; registering again."))
+        return self._by_login(record)
+
+    def _by_login(self, record: NodeRecord | None) -> NodeRecord:
+        if record is not None:
+            self._environ.setdefault("MINGORA_URL", record.server)
+        login = self._login()
+        ca_file = login.ca_file or (record.ca_file if record else None)
+        if record is None or parse_server(record.server).origin != parse_server(login.server).origin:
+            record = NodeRecord(login.server, secrets.token_hex(32))
+        record.ca_file = ca_file
+        self._root.save_node(record)  # the key first: a lost answer must not leave a second node behind
+        try:
+            answer = self._post(record, login.token)
+        except ApiError as error:
+            raise self._explained(error) from error
+        return self._keep(record, answer)
+
+    def _login(self) -> credentials.Credentials:
+        try:
+            return credentials.load(self._environ)
+        except NotLoggedIn as error:
+            raise NotLoggedIn(error.message, hint=error.hint or _login_hint()) from error
+
+    def _explained(self, error: ApiError) -> MingoraError:
+        """A refusal of the user's login, with what to do about it."""
+        if error.status == 401:
+            return NotLoggedIn(_("The platform refuses your login: it has ended."), hint=_login_hint())
+        if error.code == "quota_exceeded":
+            error.hint = _("Remove nodes that are no longer used, or ask the operator for a higher limit.")
+        return error
+
+    def _post(self, record: NodeRecord, token: str, *, tries: int | None = None) -> Mapping[str, Any]:
+        """Repeats while the platform can't be reached, up to `tries` times if given.
+
+        A certificate that isn't trusted is for a person to mend.
+        """
+        backoff = Backoff()
+        with Transport(record.server, ca_file=record.ca_file, token=token, user_agent=AGENT) as transport:
+            while True:
+                try:
+                    answer = transport.request_json(
+                        "POST", "/nodes", body=self._body(record), idempotent=True, attempts=1, timeout=20
+                    ).data
+                    return {"id": str(answer["id"]), "token": answer["token"], "name": str(answer["name"])}
+                except (KeyError, TypeError) as error:
+                    raise MingoraError(_("The platform's answer can't be understood.")) from error
+                except MingoraError as error:
+                    tries = None if tries is None else tries - 1
+                    if not transient(error) or isinstance(error, TlsError) or tries == 0:
+                        raise
+                    self._console.trouble(error)
+                    self._pause(backoff.failed(error))
+
+    def _body(self, record: NodeRecord) -> dict[str, Any]:
+        machine, config = self._machine, self._config
+        return {
+            "nodeKey": record.key,
+            "name": config.name,
+            "version": __version__,
+            "platform": machine.platform,
+            "machineId": machine.machine_id,
+            "cpu": machine.cpu,
+            "memoryMiB": machine.memory_mib,
+            "gpu": None if machine.gpu is None else machine.gpu.as_json(),
+            "runtimes": ["native"],
+            "imageDigest": None,
+            "fingerprint": machine.fingerprint,
+            "networkGroup": config.network_group,
+            "allowClusterNetwork": config.allow_cluster_network,
+            "labels": config.labels,
+            "data": sorted(config.data),
+        }
+
+    def _keep(self, record: NodeRecord, answer: Mapping[str, Any]) -> NodeRecord:
+        record.id = answer["id"]
+        record.token = answer["token"] or record.token
+        self._root.save_node(record)
+        text = _("Registered as {name} ({node}) at {server}.")
+        self._console.event(
+            "registered", text.format(name=answer["name"], node=record.id, server=record.server), node=record.id
+        )
+        return record
+
+
+def _login_hint() -> str:
+    return _("Log in on this machine, then start the worker again: mingora login")

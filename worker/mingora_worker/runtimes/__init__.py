@@ -1,0 +1,1 @@
+"""The ways a job can run on a machine."""

@@ -1,0 +1,135 @@
+"""Runs a job as processes of this account, without a shell (WORK-2)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import BinaryIO
+
+from mingora_worker.monitor import MARK, ProcessTree, Usage, adopt_orphans
+from mingora_worker.runtimes.base import Exit, Launch, StartFailed
+from mingora_worker.state import ProcessId
+from mingora_worker.texts import _
+
+NICE = 5
+# What a job gets to see of the environment the worker was started in. Everything else could be a credential.
+KEPT = frozenset(
+    [
+        *("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "SHELL"),
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
+        *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "PROGRAMDATA", "PROGRAMFILES"),
+        *("USERPROFILE", "USERNAME", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA"),
+        *("NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE"),
+    ]
+)
+KEPT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "OMP_", "MKL_")
+PYTHONS = frozenset({"python", "python3"})
+
+
+def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of the worker's environment that a job inherits: an allowlist, nothing of Mingora's own."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if (name.upper() in KEPT or name.upper().startswith(KEPT_PREFIXES)) and "MINGORA" not in name.upper()
+    }
+
+
+class NativeRuntime:
+    """Starts commands in a session of their own, a little below the worker's priority.
+
+    `python` and `python3` mean the interpreter that runs the worker, whose packages the fingerprint states.
+    """
+
+    def __init__(self) -> None:
+        self._adopting = adopt_orphans()
+
+    def start(self, launch: Launch) -> NativeProcess:
+        tree = ProcessTree(launch.mark, adopting=self._adopting)
+        command = list(launch.command)
+        if command[0] in PYTHONS:
+            command[0] = sys.executable
+        elif sys.platform == "win32" and (launch.folder / command[0]).is_file():
+            command[0] = str(launch.folder / command[0])
+        try:
+            process = self._spawn(command, launch)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise StartFailed(
+                _("The command {name} can't be started: {reason}").format(name=launch.command[0], reason=reason)
+            ) from error
+        return NativeProcess(process, tree)
+
+    def _spawn(self, command: list[str], launch: Launch) -> subprocess.Popen[bytes]:
+        if not launch.folder.is_dir():
+            raise ValueError(_("the project folder is gone"))
+        flags = 0
+        if sys.platform == "win32":
+            flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS
+        process = subprocess.Popen(
+            command,
+            cwd=launch.folder,
+            env={**launch.env, MARK: launch.mark},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            start_new_session=True,
+            creationflags=flags,
+        )
+        if sys.platform != "win32":
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+        return process
+
+
+class NativeProcess:
+    """A running command and everything it started."""
+
+    def __init__(self, process: subprocess.Popen[bytes], tree: ProcessTree) -> None:
+        assert process.stdout is not None
+        self.output: BinaryIO = process.stdout  # type: ignore[assignment]
+        self._process = process
+        self._tree = tree
+        tree.start(process.pid)
+        self._ended = threading.Event()
+        # A thread waits, so that the end is seen at once and no number is reused before it.
+        threading.Thread(target=self._wait, name="wait", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _wait(self) -> None:
+        self._process.wait()
+        self._ended.set()
+
+    def wait(self, timeout: float) -> Exit | None:
+        if not self._ended.wait(timeout):
+            return None
+        code = self._process.returncode
+        return Exit(None, -code) if code < 0 else Exit(code, None)
+
+    def sample(self) -> Usage:
+        self._tree.reap()
+        return self._tree.sample()
+
+    def over_memory(self, limit_mib: int, usage: Usage) -> bool:
+        return usage.memory_mib > limit_mib and self._tree.shared_once() > limit_mib
+
+    def processes(self) -> list[ProcessId]:
+        return self._tree.identities()
+
+    def terminate(self) -> None:
+        self._tree.terminate()
+
+    def alive(self) -> bool:
+        self._tree.reap()
+        return bool(self._tree.members())
+
+    def kill(self) -> bool:
+        return self._tree.kill()
