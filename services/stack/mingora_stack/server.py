@@ -1,0 +1,117 @@
+"""The one HTTP server of the stack: gunicorn with threads over the three services.
+
+Run as ``python -m mingora_stack.server``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
+from gunicorn.workers.gthread import ThreadWorker
+from mingora_common import logs
+
+from mingora_stack import platform, settings
+from mingora_stack.launch import die_with_parent
+
+# Threads for all that doesn't wait on purpose. They must be more than the clients that send or take bytes slowly:
+# such a client keeps its thread until it is done or has stalled for listen.STALL_SECONDS.
+RESERVE_THREADS = 128
+THREADS = platform.CLAIM_PLACES + platform.READ_PLACES + RESERVE_THREADS
+
+
+class StackWorker(ThreadWorker):
+    """gunicorn's threaded worker, which lets go of waiting reads and idle connections as soon as it has to stop."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """SIGTERM. The callback runs in the main loop: a lock must not be taken inside a signal handler."""
+        if self.alive:
+            self.method_queue.defer(self.app.release_waiters)
+        super().handle_exit(sig, frame)
+
+    def murder_keepalived(self, force: bool = False) -> None:
+        super().murder_keepalived(force or not self.alive)
+
+
+class StackLogger(Logger):
+    """gunicorn's own messages, through the services' log format."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        self.error_log.handlers.clear()
+        self.error_log.propagate = True
+
+
+class StackServer(BaseApplication):
+    """The application as gunicorn starts it: settings before the fork; pools, connections and threads after it."""
+
+    def load_config(self) -> None:
+        for name, value in gunicorn_settings().items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Callable[..., Any]:
+        self._platform = platform.build(os.environ)
+        return self._platform.wsgi
+
+    def release_waiters(self) -> None:
+        self._platform.release_waiters()
+
+
+def gunicorn_settings() -> dict[str, Any]:
+    """What differs from gunicorn's defaults."""
+    certificate = os.environ.get(settings.CERTIFICATE)
+    chosen: dict[str, Any] = {
+        "bind": [f"fd://{number}" for number in os.environ[settings.LISTEN_FDS].split(",")],
+        "worker_class": StackWorker,
+        "workers": 1,
+        "threads": THREADS,
+        "worker_connections": 4 * THREADS,
+        "timeout": 60,
+        "graceful_timeout": 2,
+        "keepalive": 75,  # longer than any wait, so that clients keep their connection
+        "limit_request_line": 8190,
+        "limit_request_fields": 64,
+        "limit_request_field_size": 8190,
+        "control_socket_disable": True,
+        "logger_class": StackLogger,
+        "post_fork": _after_fork,
+    }
+    if os.access("/dev/shm", os.W_OK):  # noqa: S108 - gunicorn makes a private file there
+        chosen["worker_tmp_dir"] = "/dev/shm"  # noqa: S108 - a heartbeat file on a busy disk would block the worker
+    if certificate:
+        chosen |= {"certfile": certificate, "ssl_context": _tls_context}
+    return chosen
+
+
+def _after_fork(_arbiter: Any, worker: Any) -> None:
+    die_with_parent(worker.ppid)
+
+
+def _tls_context(config: Any, _default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """Called for each connection: the same context until the certificate on disk is renewed."""
+    return _context_of(config.certfile, Path(config.certfile).stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)
+def _context_of(certificate: str, _changed_at: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate)
+    return context
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    logs.configure("server")
+    StackServer().run()
+
+
+if __name__ == "__main__":
+    main()
