@@ -27,7 +27,7 @@ RESERVE_THREADS = 128
 THREADS = platform.CLAIM_PLACES + platform.READ_PLACES + RESERVE_THREADS
 
 
-class StackWorker(ThreadWorker):
+class StackWorker(ThreadWorker):  # type: ignore[misc]
     """gunicorn's threaded worker, which lets go of waiting reads and idle connections as soon as it has to stop."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -40,7 +40,7 @@ class StackWorker(ThreadWorker):
         super().murder_keepalived(force or not self.alive)
 
 
-class StackLogger(Logger):
+class StackLogger(Logger):  # type: ignore[misc]
     """gunicorn's own messages, through the services' log format."""
 
     def setup(self, cfg: Any) -> None:
@@ -49,7 +49,7 @@ class StackLogger(Logger):
         self.error_log.propagate = True
 
 
-class StackServer(BaseApplication):
+class StackServer(BaseApplication):  # type: ignore[misc]
     """The application as gunicorn starts it: settings before the fork; pools, connections and threads after it."""
 
     def load_config(self) -> None:
