@@ -1,0 +1,1 @@
+"""``mingora-admin``: what the operator does to tenants, accounts, limits and tokens."""

@@ -1,0 +1,1 @@
+"""The rules of accounts and jobs, free of any framework and engine."""

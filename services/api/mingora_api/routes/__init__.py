@@ -1,0 +1,1 @@
+"""The HTTP calls of docs/protocol.md that api answers: wire words, parsing and rendering only."""

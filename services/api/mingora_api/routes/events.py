@@ -1,0 +1,58 @@
+"""``GET /jobs/:id/events``: what happened to a job, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, request
+from mingora_common.auth import READ
+from mingora_common.clock import rfc3339
+from mingora_common.http import needs, principal, query_int, wait_seconds
+
+from mingora_api.domain.jobs import TERMINAL
+from mingora_api.routes.context import context
+from mingora_api.routes.jobs import checked_job_id
+from mingora_api.routes.waiting import watch
+from mingora_api.store import jobs
+
+MAX_PAGE = 1000
+
+blueprint = Blueprint("events", __name__)
+
+
+@blueprint.get("/jobs/<job_id>/events")
+@needs(READ)
+def show_events(job_id: str) -> Response:
+    checked_job_id(job_id)
+    after = query_int("after", 0)
+    limit = query_int("limit", 500, minimum=1, maximum=MAX_PAGE)
+    return watch(
+        _look(job_id, after, limit),
+        lambda: _look(job_id, after, limit),
+        ready=lambda page: bool(page["events"]) or page["final"],
+        topics=[f"job:{job_id}"],
+        seconds=wait_seconds(request.args.get("wait")),
+        answer=jsonify,
+    )
+
+
+def _look(job_id: str, after: int, limit: int) -> dict[str, Any]:
+    """The job's state is read before its events: what ended it is then among them."""
+    with context().database.read() as connection:
+        job = jobs.get_summary(connection, principal().account_id, job_id)
+        rows = jobs.events(connection, job_id, after, limit + 1)
+    found = [{"seq": row.seq, "at": rfc3339(row.at), "type": row.type, "data": row.data} for row in rows]
+    if after < 1:  # scheduler numbers its events from 2: the first is the job's own row
+        submitted = {
+            "seq": 1,
+            "at": rfc3339(job.created_at),
+            "type": "job.submitted",
+            "data": {"key": job.idempotency_key},
+        }
+        found.insert(0, submitted)
+    shown = found[:limit]
+    return {
+        "events": shown,
+        "last": shown[-1]["seq"] if shown else after,
+        "final": job.state in TERMINAL and len(found) <= limit,
+    }
