@@ -72,8 +72,7 @@ class FakePlatform:
         self.changed = threading.Condition()
         self.before: Callable[[Seen], None] = lambda _seen: None
         handler = type("BoundHandler", (Handler,), {"platform": self})
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.server.daemon_threads = True
+        self.server = QuietServer(("127.0.0.1", 0), handler)
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
     @property
@@ -172,7 +171,12 @@ class FakePlatform:
         return 204, None
 
     def account(self, _seen: Seen) -> Any:
-        return 200, {"id": "acc_1", "name": "ada", "tenant": "default", "token": self.token_row("tok_1234", current=True)}
+        return 200, {
+            "id": "acc_1",
+            "name": "ada",
+            "tenant": "default",
+            "token": self.token_row("tok_1234", current=True),
+        }
 
     def policy(self, _seen: Seen) -> Any:
         schema = json.loads(SCHEMA.read_text())
@@ -293,7 +297,7 @@ class FakePlatform:
         if "tail" in query:
             offset = max(0, len(data) - int(query["tail"]))
         part = data[offset : offset + int(query["limit"])]
-        done = (done or attempt == 0 and job["state"] in {"cancelled"}) and offset + len(part) == len(data)
+        done = (done or (attempt == 0 and job["state"] in {"cancelled"})) and offset + len(part) == len(data)
         return 200, part, {
             "X-Log-Attempt": str(attempt), "X-Log-Offset": str(offset), "X-Log-Next-Offset": str(offset + len(part)),
             "X-Log-Size": str(len(data)), "X-Log-Complete": str(done).lower(), "X-Log-Truncated": "false",
@@ -339,6 +343,13 @@ ROUTES: list[tuple[str, Callable[..., Any]]] = [
 ]
 
 
+class QuietServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_args: object) -> None:
+        """A client that went away in the middle is part of these tests."""
+
+
 class Handler(BaseHTTPRequestHandler):
     platform: FakePlatform
     protocol_version = "HTTP/1.1"
@@ -377,7 +388,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.wfile.write(raw)
 
-    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = handle_one  # noqa: N815 - http.server's names
+    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = handle_one
 
     def take_fault(self, seen: Seen) -> Fault | None:
         for fault in self.platform.faults:

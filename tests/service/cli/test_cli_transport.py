@@ -30,9 +30,7 @@ def test_a_body_that_breaks_off_is_asked_again(platform: FakePlatform, transport
 
 @pytest.mark.req("CLI-10")
 @pytest.mark.parametrize("kind", ["cut", "lose"])
-def test_a_write_whose_answer_is_lost_is_not_repeated(
-    platform: FakePlatform, transport: Transport, kind: str
-) -> None:
+def test_a_write_whose_answer_is_lost_is_not_repeated(platform: FakePlatform, transport: Transport, kind: str) -> None:
     platform.add_job()
     platform.fail("POST", "/jobs/.*", kind)
     with pytest.raises(OutcomeUnknown) as caught:
@@ -98,7 +96,9 @@ def test_429_without_retry_after_is_tried_briefly(
 
 @pytest.mark.req("REST-2")
 def test_an_error_answer_keeps_its_fields(platform: FakePlatform, transport: Transport) -> None:
-    platform.fail("GET", "/account", "answer", 403, code="insufficient_scope", required="research:read", retryable=False)
+    platform.fail(
+        "GET", "/account", "answer", 403, code="insufficient_scope", required="research:read", retryable=False
+    )
     with pytest.raises(ApiError) as caught:
         transport.request_json("GET", "/account")
     error = caught.value
@@ -133,7 +133,12 @@ def test_plain_http_beyond_loopback_is_refused_before_anything_is_resolved(monke
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     monkeypatch.setattr(socket.socket, "connect", resolve)
-    for address in ("http://example.org", "http://10.0.0.1:8080", "http://localhost.example.org", "http://127.0.0.1.nip.io"):
+    for address in (
+        "http://example.org",
+        "http://10.0.0.1:8080",
+        "http://localhost.example.org",
+        "http://127.0.0.1.nip.io",
+    ):
         with pytest.raises(InsecureServer):
             Transport(address)
 
@@ -154,7 +159,9 @@ def test_a_thread_keeps_its_connection(platform: FakePlatform, transport: Transp
 
 
 @pytest.mark.req("CLI-10")
-def test_a_write_never_goes_out_on_a_connection_the_server_has_closed(platform: FakePlatform, transport: Transport) -> None:
+def test_a_write_never_goes_out_on_a_connection_the_server_has_closed(
+    platform: FakePlatform, transport: Transport
+) -> None:
     platform.add_job()
     transport.request_json("GET", "/account")
     kept = transport._local.connection

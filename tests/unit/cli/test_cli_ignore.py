@@ -9,9 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mingora import ignore, manifest
-from mingora.errors import ProjectError
-from mingora.ignore import Rules, parse, verdict
+from mingora import ignore
+from mingora.ignore import parse, verdict
 
 # Whole trees of short names in few letters, so that patterns often meet them; written from gitignore's grammar.
 NAMES = ["a", "b", "ab", "aab", "a.b", "x.py", "ü", "üb", " a", "a ", "[a]", "!a", "#b", "a-b", "A", "ab1", "**", "b\t"]
@@ -25,7 +24,9 @@ PIECES = [
 def pattern(rng: random.Random) -> str:
     parts = ["".join(rng.choices(PIECES, k=rng.randint(1, 3))) for _n in range(rng.choice([1, 1, 1, 2, 2, 3]))]
     line = "/".join(parts)
-    line = rng.choice(["", "", "", "/", "!", "!/", "**/", "\\!"]) + line + rng.choice(["", "", "", "/", "/**", "/*", "//"])
+    line = (
+        rng.choice(["", "", "", "/", "!", "!/", "**/", "\\!"]) + line + rng.choice(["", "", "", "/", "/**", "/*", "//"])
+    )
     return line + rng.choice(["", "", "", "  ", "\\ ", "\r", "\\"])
 
 
@@ -75,12 +76,20 @@ def test_same_verdict_as_git_on_generated_trees(tmp_path: Path, block: int) -> N
         root = tmp_path / str(number)
         root.mkdir()
         tree(rng, root)
-        text = rng.choice(["", "\ufeff"]) + "\n".join(pattern(rng) for _n in range(rng.randint(1, 6))) + rng.choice(["", "\n"])
+        text = (
+            rng.choice(["", "\ufeff"])
+            + "\n".join(pattern(rng) for _n in range(rng.randint(1, 6)))
+            + rng.choice(["", "\n"])
+        )
         (root / ".gitignore").write_bytes(text.encode())
         ours = walk(root, parse(text.removeprefix("\ufeff")))
         asked = "".join(f"{path}\0" for path in ours).encode()
         answer = subprocess.run(
-            [*GIT, "check-ignore", "--no-index", "-z", "--stdin"], cwd=root, input=asked, capture_output=True, check=False
+            [*GIT, "check-ignore", "--no-index", "-z", "--stdin"],
+            cwd=root,
+            input=asked,
+            capture_output=True,
+            check=False,
         )
         assert answer.returncode in (0, 1), answer.stderr
         theirs = set(answer.stdout.decode().split("\0")) - {""}
