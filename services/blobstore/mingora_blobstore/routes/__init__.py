@@ -1,0 +1,1 @@
+"""Blobstore's HTTP routes: parsing, wire words and rendering."""

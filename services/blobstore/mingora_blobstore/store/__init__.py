@@ -1,0 +1,1 @@
+"""Blobstore's rows in the platform database, and the content behind them."""
