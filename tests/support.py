@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -53,7 +54,7 @@ class RecordedPins:
     held: dict[str, list[ObjectRef]] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
 
-    def pin(self, owner: str, account_id: str, objects: list[ObjectRef] | tuple[ObjectRef, ...]) -> None:
+    def pin(self, owner: str, account_id: str, objects: Sequence[ObjectRef]) -> None:
         from mingora_common.errors import INPUT_MISSING, ServiceError
 
         gone = [ref.id for ref in objects if ref.id in self.missing]
