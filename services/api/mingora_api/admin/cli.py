@@ -1,0 +1,139 @@
+"""The command ``mingora-admin``: its arguments, and what becomes of errors.
+
+Exit codes: 0 done, 1 refused or failed (the reason is on stderr), 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mingora_common.clock import SystemClock
+from mingora_common.db.engine import Database
+from mingora_common.db.migrate import SchemaError
+from mingora_common.db.schema import API
+from sqlalchemy.exc import DBAPIError
+
+from mingora_api.admin import accounts, tokens
+from mingora_api.admin.output import Output, note
+from mingora_api.admin.session import AdminError, database_url, migrated, open_session
+from mingora_api.store.accounts import ensure_default_tenant
+
+Command = Callable[..., None]
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """The entry point; ``argv`` is without the program's name."""
+    arguments = parser().parse_args(argv)
+    os.umask(0o077)  # a database file that is made here is its owner's alone
+    try:
+        url = database_url(arguments, os.environ)
+        output = Output(as_json=arguments.json)
+        if arguments.command is _migrate:
+            _migrate(url, output)
+        else:
+            session = open_session(url, output)
+            try:
+                arguments.command(session, arguments)
+            finally:
+                session.database.close()
+    except (AdminError, SchemaError) as error:
+        return _fail(str(error))
+    except DBAPIError as error:
+        return _fail(f"The database can't be used: {str(error.orig).splitlines()[0]}")
+    except OSError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and options."""
+    root = argparse.ArgumentParser(prog="mingora-admin", description="Operate a Mingora platform.", allow_abbrev=False)
+    root.add_argument("--data", metavar="DIR", help="the embedded stack's data folder (else DATABASE_URL is used)")
+    root.add_argument("--json", action="store_true", help="print one JSON object")
+    commands = root.add_subparsers(required=True, metavar="COMMAND")
+    _leaf(commands, "migrate", _migrate, "make the database, or bring it to this version's schema")
+    _tenant_commands(_branch(commands, "tenant", "groups of accounts"))
+    _account_commands(_branch(commands, "account", "who may log in, and how much they hold"))
+    _token_commands(_branch(commands, "token", "logins and workers"))
+    audit = _leaf(commands, "audit", tokens.show_audit, "who did what")
+    audit.add_argument("--last", metavar="N", type=_line_count, default=50, help="how many lines (default 50)")
+    return root
+
+
+def _tenant_commands(branch: Any) -> None:
+    _leaf(branch, "create", accounts.create_tenant, "make a tenant").add_argument("name", metavar="NAME")
+    _leaf(branch, "list", accounts.list_tenants, "show all tenants")
+
+
+def _account_commands(branch: Any) -> None:
+    create = _leaf(branch, "create", accounts.create_account, "make an account")
+    create.add_argument("name", metavar="NAME")
+    create.add_argument("--tenant", metavar="T", default="default", help="whose account it is (default: default)")
+    password = _leaf(branch, "password", accounts.change_password, "set another password and revoke its logins")
+    password.add_argument("name", metavar="NAME")
+    for leaf in (create, password):
+        leaf.add_argument(
+            "--password-stdin",
+            action="store_true",
+            help="read the password from the first line of stdin; without this it is asked for on a terminal, "
+            "and generated and shown once elsewhere",
+        )
+    _leaf(branch, "list", accounts.list_accounts, "show all accounts")
+    for name, command, text in (
+        ("disable", accounts.disable_account, "stop an account and its workers at once"),
+        ("enable", accounts.enable_account, "let a disabled account work again"),
+    ):
+        _leaf(branch, name, command, text).add_argument("name", metavar="NAME")
+    limits = _leaf(branch, "limits", accounts.change_limits, "show or change what an account may hold")
+    limits.add_argument("name", metavar="NAME")
+    for column in accounts.LIMITS:
+        option = "--" + column.replace("_", "-")
+        limits.add_argument(option, type=accounts.amount, metavar="N", help="a number, or a size such as 512MiB")
+
+
+def _token_commands(branch: Any) -> None:
+    listing = _leaf(branch, "list", tokens.list_tokens, "show live tokens")
+    listing.add_argument("account", metavar="ACCOUNT", nargs="?", help="only this account's")
+    _leaf(branch, "revoke", tokens.revoke_token, "end a token at once").add_argument("id", metavar="ID")
+
+
+def _branch(commands: Any, name: str, text: str) -> Any:
+    return commands.add_parser(name, help=text, allow_abbrev=False).add_subparsers(required=True, metavar="COMMAND")
+
+
+def _leaf(commands: Any, name: str, command: Command, text: str) -> argparse.ArgumentParser:
+    leaf: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    leaf.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    leaf.set_defaults(command=command)
+    return leaf
+
+
+def _line_count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError("must be a number from 1 to 100000")
+    return int(text)
+
+
+def _migrate(url: str, output: Output) -> None:
+    migrated(url)
+    database = Database(url, API)
+    try:
+        ensure_default_tenant(database, SystemClock())
+    finally:
+        database.close()
+    output.result("The database has this version's schema.", migrated=True)
+
+
+def _fail(message: str) -> int:
+    note(f"mingora-admin: {message}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(run())
