@@ -14,14 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mingora_common.db import migrate
-
-from mingora_stack import leftovers, settings, valkey
+from mingora_stack import database, leftovers, settings, valkey
 from mingora_stack.childlogs import ChildLogs
 from mingora_stack.errors import StackError
 from mingora_stack.folder import DataFolder
 from mingora_stack.listen import listen
-from mingora_stack.platform import ensure_default_tenant
 from mingora_stack.ready import Readiness, takes_connections
 from mingora_stack.signals import Signals
 from mingora_stack.supervisor import Program, Supervisor
@@ -65,7 +62,7 @@ def up(options: Options) -> None:
         sockets = listen(options.port, everywhere=options.host is not None)
         for listener in sockets:
             cleanup.callback(listener.close)
-        _prepare_database(folder)
+        database.prepare(settings.database_url(folder))
         cleanup.callback(folder.forget_sockets)
         _Stack(options, folder, signals, authority, sockets).run()
 
@@ -171,15 +168,6 @@ class _Stack:
                 f"                    mingora login --server {url} --ca-file mingora-ca.crt --identifier NAME",
             ]
         print("\n".join(lines), flush=True)
-
-
-def _prepare_database(folder: DataFolder) -> None:
-    url = settings.database_url(folder)
-    try:
-        migrate.upgrade(url)
-    except migrate.SchemaError as error:
-        raise StackError(str(error)) from error
-    ensure_default_tenant(url)
 
 
 def _allow_open_files() -> None:

@@ -1,0 +1,74 @@
+"""Who may work and talk to whom: expired logins, revoked nodes, plain HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import sqlite3
+from pathlib import Path
+
+import psutil
+import pytest
+from e2e_support import User, make_project, until
+
+
+def expire_logins(user: User) -> None:
+    """Put the end of all of the user's logins into the past."""
+    with contextlib.closing(sqlite3.connect(user.stack.folder.platform, timeout=10)) as connection, connection:
+        changed = connection.execute(
+            "UPDATE tokens SET expires_at = 1 WHERE account_id = (SELECT id FROM accounts WHERE name = ?)", (user.name,)
+        )
+        assert changed.rowcount >= 1
+
+
+@pytest.mark.req("AUTH-9", "WORK-5")
+def test_a_worker_whose_login_has_ended_claims_the_next_job(user: User, tmp_path: Path) -> None:
+    first = user.submit(make_project(tmp_path / "first", ["echo", "first"]))
+    worker = user.worker()
+    user.run("wait", first, "--timeout", "30")
+    expire_logins(user)
+    user.run("whoami", status=3)
+    elsewhere = user.elsewhere(tmp_path / "desk").login()
+    second = elsewhere.submit(make_project(tmp_path / "second", ["echo", "second"]))
+    elsewhere.run("wait", second, "--timeout", "30")
+
+    worker.terminate()
+    worker.wait(15)
+    user.worker()  # the same folder, with the ended login: the node's own token is enough
+    third = elsewhere.submit(make_project(tmp_path / "third", ["echo", "third"]))
+    elsewhere.run("wait", third, "--timeout", "30")
+
+
+@pytest.mark.req("AUTH-4", "AUTH-9", "WORK-4")
+def test_revoking_a_node_stops_its_job_at_the_next_heartbeat(user: User, tmp_path: Path) -> None:
+    needle = f"60.{secrets.randbelow(10**12):012d}"
+
+    def job_runs() -> bool:
+        return any(needle in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+
+    job_id = user.submit(make_project(tmp_path / "long", ["sleep", needle]))
+    user.worker()
+    until(job_runs, 30, "the job runs")
+    (node,) = [token for token in user.json("token", "list")["tokens"] if token["kind"] == "node"]
+    user.run("token", "revoke", node["id"])
+    until(lambda: not job_runs(), 25, "the job is stopped")
+    assert user.job(job_id)["state"] != "succeeded"
+
+
+@pytest.mark.req("AUTH-5")
+@pytest.mark.parametrize("tool", ["login", "worker"])
+def test_plain_http_beyond_loopback_is_refused_before_anything_is_sent(user: User, tool: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.3)
+        # This address reaches the listener above, but it isn't a loopback address.
+        url = f"http://0.0.0.0:{listener.getsockname()[1]}"
+        if tool == "login":
+            done = user.run("login", "--server", url, "--identifier", "x", "--password-stdin", status=2, stdin=b"pw\n")
+            assert b"HTTPS" in done.stderr
+        else:
+            worker = user.worker("--server", url)
+            assert worker.wait(20) != 0
+            assert "HTTPS" in (user.home / "worker.log").read_text()
+        with pytest.raises(TimeoutError):
+            listener.accept()
