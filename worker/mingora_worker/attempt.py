@@ -91,7 +91,7 @@ class Attempt:
         say = self._link.console.event
         name = str(self._grant.spec.get("name", ""))
         say("job", _("Job {job} ({name}) begins.").format(job=self._grant.job_id, name=name), job=self._grant.job_id)
-        self._lease.keep()
+        self._link.keep()
         self._link.send_log(self._spool)
         try:
             self._deliver(self._work())
@@ -103,8 +103,8 @@ class Attempt:
         finally:
             if self._running is not None:
                 self._running.kill()
-            self._spool.close()
             self._link.close()
+            self._spool.close()
 
     # -- until the process has ended ---------------------------------------------------------------------------
 

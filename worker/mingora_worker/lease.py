@@ -94,10 +94,6 @@ class Lease:
         self.start = False
         self.stop: Stop | None = None
 
-    def keep(self) -> None:
-        """Starts the heartbeats."""
-        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
-
     def close(self) -> None:
         """Ends the heartbeats; what the platform says to one still in flight doesn't matter any more."""
         with self._changed:
@@ -107,7 +103,12 @@ class Lease:
     @property
     def lost(self) -> bool:
         """Whether the work must end and nothing may be reported."""
-        return self._lost or self._timer.expired(self._clock())
+        return self._lost or self.expired
+
+    @property
+    def expired(self) -> bool:
+        """Whether the last acknowledged heartbeat is too long ago."""
+        return self._timer.expired(self._clock())
 
     def lose(self) -> None:
         """Another call has learnt that the lease is gone."""
@@ -140,7 +141,8 @@ class Lease:
     def clock(self) -> float:
         return self._clock()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Sends heartbeats until the lease is closed or lost. For a thread of its own."""
         while not self._pause():
             self.beat()
             if self.lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -47,10 +48,19 @@ class Link:
     ) -> None:
         self.console = console
         self.interrupt = interrupt
-        self.transport = connect(record.token, self.pause)
+        self._connect, self._token = connect, record.token
+        self._node_id = node_id
+        self.transport = self._transport()
         self.api = NodeApi(self.transport, node_id)
+        # Heartbeats and the log have connections that they close themselves: theirs may be waiting at the end.
+        self._beats = self._transport()
         self.lease = Lease(
-            self.api, record.lease_id, record.attempt, sent_at=sent_at, ttl=record.ttl, on_failure=console.trouble
+            NodeApi(self._beats, node_id),
+            record.lease_id,
+            record.attempt,
+            sent_at=sent_at,
+            ttl=record.ttl,
+            on_failure=console.trouble,
         )
         self._sender: Sender | None = None
         self._spool: Spool | None = None
@@ -85,6 +95,10 @@ class Link:
                 self.console.trouble(error)
                 self.pause(backoff.failed(error), check)
 
+    def keep(self) -> None:
+        """Starts the heartbeats."""
+        _in_thread("heartbeat", self.lease.run, self._beats)
+
     def renew(self) -> None:
         """One heartbeat that shows whether the lease lives. Raises what went wrong."""
         sent_at = self.lease.clock()
@@ -93,9 +107,20 @@ class Link:
 
     def send_log(self, spool: Spool, *, resume: bool = False) -> None:
         """Starts sending. `resume`: the platform may have a part of it."""
+        transport = self._transport()
+        api, lease = NodeApi(transport, self._node_id), self.lease
+
+        def put(offset: int, data: bytes, truncated: bool) -> int:
+            try:
+                return api.put_log(lease.id, lease.attempt, offset, data, truncated=truncated)
+            except MingoraError as error:
+                if lease_gone(error):
+                    lease.lose()
+                raise
+
         self._spool = spool
-        self._sender = Sender(spool, self._put, on_failure=self.console.trouble)
-        self._sender.start(resume=resume)
+        self._sender = Sender(spool, put, resume=resume, on_failure=self.console.trouble)
+        _in_thread("log", self._sender.run, transport)
 
     def drain_log(self) -> int:
         """Waits until the sealed log is acknowledged; returns how many bytes are."""
@@ -111,7 +136,7 @@ class Link:
         """Reports until it is acknowledged. Raises the platform's refusal."""
         for _repair in range(MAX_LOG_REPAIRS):
             try:
-                self.persist(lambda: self.api.report(body))
+                self.persist(lambda: self.api.report(body), self._check_report)
                 self.lease.close()
                 return
             except ApiError as error:
@@ -121,16 +146,26 @@ class Link:
                 body["logBytes"] = self.drain_log()
         raise LeaseLost
 
+    def _check_report(self) -> None:
+        """A report that was taken ends the lease: a heartbeat that is refused may mean that its answer was lost."""
+        if self.interrupt.urgent:
+            raise Abandoned
+        if self.lease.expired:
+            raise LeaseLost
+
+    def _transport(self) -> Transport:
+        return self._connect(self._token, self.pause)
+
     def close(self) -> None:
         self.lease.close()
         if self._sender is not None:
             self._sender.stop()
         self.transport.close()
 
-    def _put(self, offset: int, data: bytes, truncated: bool) -> int:
-        try:
-            return self.api.put_log(self.lease.id, self.lease.attempt, offset, data, truncated=truncated)
-        except MingoraError as error:
-            if lease_gone(error):
-                self.lease.lose()
-            raise
+
+def _in_thread(name: str, work: Callable[[], None], transport: Transport) -> None:
+    def run() -> None:
+        with transport:
+            work()
+
+    threading.Thread(target=run, name=name, daemon=True).start()

@@ -67,6 +67,8 @@ class Spool:
     def read(self, offset: int) -> bytes:
         """Up to one chunk from `offset` on."""
         with self._changed:
+            if self._file.closed:
+                return b""
             self._file.seek(offset)
             return self._file.read(min(MAX_CHUNK, self.size - offset)) or b""
 
@@ -105,9 +107,12 @@ class Pump:
 
 
 class Sender:
-    """Sends a spool in order, in a thread of its own, across failures, until all of it is acknowledged."""
+    """Sends a spool in order, across failures, until all of it is acknowledged.
 
-    def __init__(self, spool: Spool, put: Put, *, on_failure: Callable[[MingoraError], None]) -> None:
+    `resume`: asks first how much the platform has, for a log that another sender began to send.
+    """
+
+    def __init__(self, spool: Spool, put: Put, *, resume: bool, on_failure: Callable[[MingoraError], None]) -> None:
         self._spool = spool
         self._put = put
         self._on_failure = on_failure
@@ -115,19 +120,16 @@ class Sender:
         self._stopping = threading.Event()
         self._last_sent = 0.0
         self._told_truncated = False
+        self._asking = resume
         self.acked = 0
         self.failure: MingoraError | None = None
         self.done = threading.Event()
 
-    def start(self, *, resume: bool = False) -> None:
-        """`resume`: asks first how much the platform has, for a log that a former worker began to send."""
-        self._asking = resume
-        threading.Thread(target=self._run, name="log", daemon=True).start()
-
     def stop(self) -> None:
         self._stopping.set()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Returns when all is acknowledged, sending makes no sense any more, or `stop` was called."""
         try:
             while not self._stopping.is_set() and not self._finished():
                 try:

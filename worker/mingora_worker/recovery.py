@@ -36,7 +36,7 @@ def report_stopped(
     spool = None
     try:
         link.persist(link.renew)
-        link.lease.keep()
+        link.keep()
         spool = Spool(folder.log, record.log_cap)
         spool.seal()
         link.send_log(spool, resume=True)
@@ -59,6 +59,6 @@ def report_stopped(
     except (MingoraError, OSError) as error:
         console.event("refused", str(error), job=record.job_id)
     finally:
+        link.close()
         if spool is not None:
             spool.close()
-        link.close()

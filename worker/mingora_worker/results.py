@@ -24,7 +24,7 @@ from mingora_worker.texts import _
 FOLDER = "results"
 # A report's list has to fit a request of 4 MiB.
 MAX_FILES = 5_000
-MAX_WARNINGS = 100
+MAX_WARNINGS = 20
 _BY_DESCRIPTOR = sys.platform != "win32"
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -35,14 +35,21 @@ class TooManyFiles(Exception):
 
 @dataclass
 class Collected:
-    """`files` sorted by path; `warnings` for people, one a refused entry."""
+    """`files` sorted by path, and why others were refused."""
 
     files: list[LocalFile] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
     def refuse(self, path: str, why: str) -> None:
-        if len(self.warnings) < MAX_WARNINGS:
-            self.warnings.append(f"{printable(path)}: {why}"[:500])
+        self.refused.append(f"{printable(path)[:300]}: {why}")
+
+    @property
+    def warnings(self) -> list[str]:
+        """For people: as many of the refusals as a report takes, and how many there were."""
+        if len(self.refused) <= MAX_WARNINGS:
+            return self.refused
+        more = len(self.refused) - MAX_WARNINGS + 1
+        return [*self.refused[: MAX_WARNINGS - 1], _("and {count} more under results/").format(count=more)]
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,8 @@ def _gather(folder: _Folder, prefix: str, found: Collected, check: Callable[[], 
     """Takes every entry of `folder`. The path rule bounds the depth."""
     for name in folder.names():
         path = prefix + name
+        if len(found.refused) > MAX_FILES:
+            raise TooManyFiles
         wrong = path_problem(path)
         if wrong is not None:
             found.refuse(path, wrong)

@@ -1,21 +1,13 @@
-"""A fake platform, and the real worker as a process of its own against it."""
+"""A fake platform, and workers against it."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fake_platform import FakePlatform
-
-LAUNCHER = Path(__file__).parents[3] / "worker" / "mingora_worker.py"
+from service.worker.fake_platform import FakePlatform
+from service.worker.worker_process import StartWorker, WorkerProcess
 
 
 @pytest.fixture
@@ -23,58 +15,6 @@ def platform() -> Iterator[FakePlatform]:
     fake = FakePlatform()
     yield fake
     fake.close()
-
-
-class WorkerProcess:
-    """`python mingora_worker.py …` in a clean environment; `events` fills while it runs."""
-
-    def __init__(
-        self, platform: FakePlatform, root: Path, home: Path, arguments: list[str], env: dict[str, str]
-    ) -> None:
-        self.root = root
-        environ = {"PATH": os.environ["PATH"], "HOME": str(home), "MINGORA_URL": platform.url, **env}
-        command = [sys.executable, str(LAUNCHER), "--root", str(root), "--allow-own-code", "--json-logs", *arguments]
-        self.process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True, cwd=home)
-        self.events: list[dict[str, Any]] = []
-        self.other: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if line.startswith("{"):
-                self.events.append(json.loads(line))
-            else:
-                self.other.append(line)
-
-    def named(self, name: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["event"] == name]
-
-    def wait(self, timeout: float = 20.0) -> int:
-        code = self.process.wait(timeout)
-        self._reader.join(5)
-        assert not any("Traceback" in line for line in self.other), "".join(self.other)
-        return code
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            for _times in range(2):
-                self.process.terminate()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        self._reader.join(5)
-        if self.process.stderr is not None:
-            self.process.stderr.close()
-
-
-StartWorker = Callable[..., WorkerProcess]
 
 
 @pytest.fixture

@@ -25,10 +25,11 @@ NODE_FIELDS = {
 REPORT_FIELDS = {
     *("leaseId", "attempt", "outcome", "reason", "exitCode", "signal", "logBytes", "results", "usage", "warnings"),
 }
-REASONS = set(
-    "exit_code signal memory_exceeded timed_out command_not_found input_corrupt inputs_unavailable quota_exceeded "
-    "result_refused worker_stopped worker_error disk_full lease_lost ready_deadline cancelled peer_failed".split()
-)
+REASONS = {
+    *("exit_code", "signal", "memory_exceeded", "timed_out", "command_not_found", "input_corrupt", "worker_error"),
+    *("inputs_unavailable", "quota_exceeded", "result_refused", "worker_stopped", "disk_full", "lease_lost"),
+    *("ready_deadline", "cancelled", "peer_failed"),
+}
 
 
 class Refusal(Exception):
@@ -242,8 +243,7 @@ class FakePlatform:
             lease.beats.append(time.monotonic())
             lease.started = lease.started or body.get("started", False)
             lease.usage = body.get("usage", lease.usage)
-            before = self._beat(lease)
-            while self._beat(lease) == before and before["stop"] is None and time.monotonic() < until:
+            while not (lease.stop or (lease.ready and not lease.started)) and time.monotonic() < until:
                 self.lock.wait(until - time.monotonic())
                 self._lease(token, body)
             return 200, self._beat(lease)
