@@ -1,0 +1,1 @@
+"""Pure rules: no Flask, SQLAlchemy, Redis or RQ."""

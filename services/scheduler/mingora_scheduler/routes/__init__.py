@@ -1,0 +1,1 @@
+"""Flask blueprints: wire words, parsing and rendering."""

@@ -1,0 +1,88 @@
+"""Reading the members of a JSON body: each function returns a checked value or refuses the field by name."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from mingora_common.errors import INVALID_REQUEST, ServiceError
+
+Body = Mapping[str, Any]
+DIGEST = r"sha256:[0-9a-f]{64}"
+SHA256 = r"[0-9a-f]{64}"
+_PRINTABLE = r"[^\x00-\x1f\x7f\ud800-\udfff]*"
+
+
+def refuse(field: str, what: str) -> NoReturn:
+    """400 that names the field."""
+    raise ServiceError(INVALID_REQUEST, f"{field} must be {what}.", field=field)
+
+
+def text(body: Body, field: str, longest: int, *, shortest: int = 1, pattern: str = _PRINTABLE) -> str:
+    """A text of that many characters without control characters, or that matches ``pattern``."""
+    value = body.get(field)
+    if not isinstance(value, str) or not shortest <= len(value) <= longest or not re.fullmatch(pattern, value):
+        refuse(field, f"a text of {shortest} to {longest} allowed characters")
+    return value
+
+
+def optional_text(body: Body, field: str, longest: int, *, pattern: str = _PRINTABLE) -> str | None:
+    """As :func:`text`; null and absent are None."""
+    return None if body.get(field) is None else text(body, field, longest, pattern=pattern)
+
+
+def number(body: Body, field: str, minimum: int, maximum: int) -> int:
+    """A whole number within bounds."""
+    value = body.get(field)
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        refuse(field, f"a whole number from {minimum} to {maximum}")
+    return value
+
+
+def optional_number(body: Body, field: str, minimum: int, maximum: int) -> int | None:
+    """As :func:`number`; null and absent are None."""
+    return None if body.get(field) is None else number(body, field, minimum, maximum)
+
+
+def flag(body: Body, field: str, *, default: bool | None = None) -> bool:
+    """true or false; absent is the default, if there is one."""
+    value = body.get(field, default)
+    if not isinstance(value, bool):
+        refuse(field, "true or false")
+    return value
+
+
+def texts(body: Body, field: str, most: int, longest: int, *, pattern: str = _PRINTABLE) -> list[str]:
+    """A list of different texts; absent is empty."""
+    value = body.get(field, [])
+    fits = isinstance(value, list) and len(value) <= most
+    fits = fits and all(isinstance(each, str) and re.fullmatch(pattern, each) for each in value)
+    if not fits or not all(1 <= len(each) <= longest for each in value) or len(set(value)) != len(value):
+        refuse(field, f"a list of at most {most} different texts of 1 to {longest} allowed characters")
+    return list(value)
+
+
+def members(body: Body, field: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """An object of which only the members ``known`` are known."""
+    value = body.get(field)
+    if not isinstance(value, dict):
+        refuse(field, "an object")
+    unknown = sorted(set(value) - set(known))
+    if unknown:
+        name = f"{field}.{unknown[0][:100]}"
+        raise ServiceError(INVALID_REQUEST, f"Unknown field: {name}", field=name)
+    return value
+
+
+def measures(body: Body, field: str, known: tuple[str, ...]) -> dict[str, float]:
+    """An object of finite numbers, 0 or more; absent and null are empty, and so are its members."""
+    if body.get(field) is None:
+        return {}
+    found = {name: value for name, value in members(body, field, known).items() if value is not None}
+    for value in found.values():
+        whole = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e15
+        if not whole or not math.isfinite(value):
+            refuse(field, "an object of numbers, 0 or more")
+    return found

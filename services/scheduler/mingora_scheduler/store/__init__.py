@@ -1,0 +1,1 @@
+"""SQL: reads rows into the domain's values, writes what the domain decided."""

@@ -1,0 +1,146 @@
+"""Placing queued jobs on waiting nodes: one transaction reserves all ranks of what can start now."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from mingora_common.db.engine import Database
+from mingora_common.db.schema import attempts, jobs, leases, nodes
+from mingora_common.db.views import job_status
+from mingora_common.ids import new_id
+from sqlalchemy.exc import IntegrityError
+
+from mingora_scheduler.domain.attempt import Note, Rank, RankState, State
+from mingora_scheduler.domain.leases import CLAIM_DEADLINE, READY_DEADLINE, WAITING
+from mingora_scheduler.domain.placement import Gpu, Job, Need, Node, plan
+from mingora_scheduler.store.attempts import detail, write_events
+from mingora_scheduler.store.changes import Changes
+from mingora_scheduler.store.nodes import as_node
+from mingora_scheduler.store.rows import Row
+from mingora_scheduler.store.tokens import has_live_token
+
+MAX_JOBS, MAX_NODES = 200, 1000
+TRIES = 3
+
+
+def place(database: Database, account_id: str, now: int) -> Changes:
+    """Place what can be placed for an account at ``now``. Idempotent; several may run at once.
+
+    Two that race for one GPU of a machine (of different accounts, whose rows nothing locks together) are decided by
+    the unique index: the one that comes second looks again.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            changes = Changes()
+            with database.write() as connection:
+                _place(connection, account_id, now, changes)
+        except IntegrityError:
+            if not left:
+                raise
+        else:
+            return changes
+    raise AssertionError("unreachable")
+
+
+def _place(connection: sa.Connection, account_id: str, now: int, changes: Changes) -> None:
+    if not _candidates(connection, account_id, now):
+        return
+    queued = _queued(connection, account_id, now)
+    if not queued:
+        return
+    # Locks, in the one order; what they protect is read again under them (a cancel locks the job's row as well).
+    ids = sorted(row.job_id for row in queued)
+    connection.execute(sa.select(jobs.c.id).where(jobs.c.id.in_(ids)).order_by(jobs.c.id).with_for_update())
+    candidates = sorted(_candidates(connection, account_id, now))
+    connection.execute(sa.select(nodes.c.id).where(nodes.c.id.in_(candidates)).order_by(nodes.c.id).with_for_update())
+    waiting = _candidates(connection, account_id, now)
+    locked = {row.job_id for row in queued}
+    current = {row.job_id: row for row in _queued(connection, account_id, now) if row.job_id in locked}
+    wanted = [as_job(row) for row in current.values()]
+    chosen = plan(wanted, [node for key, node in waiting.items() if key in candidates], busy_gpus(connection))
+    for job in wanted:
+        if job.id in chosen:
+            _reserve(connection, current[job.id], job, [waiting[key] for key in chosen[job.id]], now, changes)
+
+
+def _candidates(connection: sa.Connection, account_id: str, now: int) -> dict[str, Node]:
+    """The account's nodes that wait for work and could take it."""
+    busy = sa.exists().where(leases.c.node_id == nodes.c.id, leases.c.ended_at.is_(None))
+    query = (
+        sa.select(nodes)
+        .where(
+            nodes.c.account_id == account_id,
+            nodes.c.claimed_at > now - WAITING,
+            nodes.c.pause_reason.is_(None),
+            ~busy,
+            has_live_token(nodes.c.id, now),
+        )
+        .order_by(nodes.c.id)
+        .limit(MAX_NODES)
+    )
+    return {row.id: as_node(row, False, now) for row in connection.execute(query)}
+
+
+def _queued(connection: sa.Connection, account_id: str, now: int) -> list[Row]:
+    """The account's jobs that may start now, the first to start first."""
+    status = job_status.c
+    query = (
+        sa.select(
+            status.job_id, status.account_id, status.tenant_id, status.priority, status.created_at, status.spec,
+            status.attempt,
+        )
+        .where(
+            status.account_id == account_id,
+            status.state == "queued",
+            (status.retry_at.is_(None)) | (status.retry_at <= now),
+        )
+        .order_by(status.priority.desc(), status.created_at, status.job_id)
+        .limit(MAX_JOBS)
+    )  # fmt: skip
+    return list(connection.execute(query).all())
+
+
+def lock_job(connection: sa.Connection, job_id: str) -> None:
+    """Lock a job's row, which api's cancel and delete lock too."""
+    connection.execute(sa.select(jobs.c.id).where(jobs.c.id == job_id).with_for_update())
+
+
+def as_job(row: Row) -> Job:
+    """A row of ``job_status`` as scheduling sees it."""
+    return Job(row.job_id, row.account_id, row.priority, row.created_at, Need.of(row.spec))
+
+
+def busy_gpus(connection: sa.Connection) -> frozenset[Gpu]:
+    """Every GPU under a live lease, of all accounts: two workers never share one (JOB-6)."""
+    query = sa.select(leases.c.machine_id, leases.c.gpu_uuid)
+    rows = connection.execute(query.where(leases.c.ended_at.is_(None), leases.c.gpu_uuid.is_not(None)))
+    return frozenset((row.machine_id, row.gpu_uuid) for row in rows)
+
+
+def _reserve(connection: sa.Connection, row: Row, job: Job, group: list[Node], now: int, changes: Changes) -> None:
+    attempt_id, number = new_id("att"), (row.attempt or 0) + 1
+    ranks = [
+        Rank(rank, new_id("lease"), node.id, node.name, RankState.RESERVED, now + CLAIM_DEADLINE)
+        for rank, node in enumerate(group)
+    ]
+    ours = {"job_id": job.id, "account_id": row.account_id}
+    connection.execute(
+        sa.insert(attempts).values(
+            id=attempt_id, **ours, tenant_id=row.tenant_id, number=number, ranks=len(ranks),
+            state=State.RESERVED.value, created_at=now, ready_deadline_at=now + READY_DEADLINE, detail=detail(ranks),
+        )
+    )  # fmt: skip
+    connection.execute(
+        sa.insert(leases),
+        [
+            {
+                "id": rank.lease_id, "attempt_id": attempt_id, **ours, "node_id": node.id, "attempt": number,
+                "rank": rank.rank, "state": rank.state.value, "machine_id": node.machine_id,
+                "gpu_uuid": node.gpu_uuid if job.need.gpu else None, "created_at": now,
+                "expires_at": rank.expires_at, "log_bytes": 0, "log_truncated": 0,
+            }
+            for rank, node in zip(ranks, group, strict=True)
+        ],
+    )  # fmt: skip
+    where = [{"rank": rank.rank, "nodeId": rank.node_id, "nodeName": rank.node_name} for rank in ranks]
+    write_events(connection, job.id, [Note("attempt.reserved", {"attempt": number, "ranks": where})], now)
+    changes.topics |= {f"job:{job.id}", *(f"node:{node.id}" for node in group)}

@@ -1,0 +1,107 @@
+"""What fell behind: each function finds a bounded number of rows that a lost hint or a dead process left, by id."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from mingora_common.db.engine import Database
+from mingora_common.db.schema import attempts, events, leases, log_chunks, nodes
+from mingora_common.db.views import job_status
+
+from mingora_scheduler.domain.attempt import CancelRequested, Expired, Note, State
+from mingora_scheduler.domain.leases import WAITING
+from mingora_scheduler.store.attempts import advance, load, write_events
+from mingora_scheduler.store.changes import Changes
+from mingora_scheduler.store.placement import lock_job
+
+AT_ONCE = 200
+PURGED_AT_ONCE = 100
+_STOPPABLE = (State.RESERVED.value, State.RUNNING.value)
+
+
+def overdue(database: Database, now: int) -> list[str]:
+    """Attempts with a lease or a deadline that has passed."""
+    late_lease = sa.select(leases.c.attempt_id).where(leases.c.ended_at.is_(None), leases.c.expires_at <= now)
+    late_ready = (attempts.c.state == State.RESERVED.value) & (attempts.c.ready_deadline_at <= now)
+    late_attempt = sa.select(attempts.c.id).where(
+        attempts.c.ended_at.is_(None), late_ready | (attempts.c.stop_deadline_at <= now)
+    )
+    with database.read() as connection:
+        return list(connection.execute(sa.union(late_lease, late_attempt).limit(AT_ONCE)).scalars())
+
+
+def expire(database: Database, attempt_id: str, now: int) -> Changes:
+    """End what has run out of time in an attempt."""
+    changes = Changes()
+    with database.write() as connection:
+        loaded = load(connection, attempt_id)
+        if loaded is not None:
+            advance(connection, loaded, Expired(), now, changes)
+    return changes
+
+
+def waiting_accounts(database: Database, now: int) -> list[str]:
+    """Accounts with a node that waits for work."""
+    busy = sa.exists().where(leases.c.node_id == nodes.c.id, leases.c.ended_at.is_(None))
+    query = sa.select(nodes.c.account_id).where(nodes.c.claimed_at > now - WAITING, ~busy).distinct().limit(AT_ONCE)
+    with database.read() as connection:
+        return list(connection.execute(query).scalars())
+
+
+def cancels_left(database: Database) -> list[str]:
+    """Jobs with a cancel request whose attempt goes on all the same."""
+    query = (
+        sa.select(attempts.c.job_id)
+        .join(job_status, job_status.c.job_id == attempts.c.job_id)
+        .where(
+            attempts.c.ended_at.is_(None),
+            attempts.c.state.in_(_STOPPABLE),
+            job_status.c.cancel_requested_at.is_not(None),
+        )
+        .limit(AT_ONCE)
+    )
+    with database.read() as connection:
+        return list(connection.execute(query).scalars())
+
+
+def cancel(database: Database, job_id: str, now: int) -> Changes:
+    """Carry out a committed cancel request: write it into the history once, and stop a live attempt."""
+    changes = Changes()
+    with database.write() as connection:
+        lock_job(connection, job_id)
+        requested = sa.select(job_status.c.cancel_requested_at).where(job_status.c.job_id == job_id)
+        if connection.execute(requested).scalar() is None:
+            return changes
+        live = sa.select(attempts.c.id).where(attempts.c.job_id == job_id, attempts.c.ended_at.is_(None))
+        attempt_id = connection.execute(live).scalar()
+        loaded = load(connection, attempt_id) if attempt_id is not None else None
+        told = sa.select(events.c.seq).where(events.c.job_id == job_id, events.c.type == "job.cancel_requested")
+        if connection.execute(told.limit(1)).first() is None:
+            write_events(connection, job_id, [Note("job.cancel_requested", {})], now)
+            changes.topics.add(f"job:{job_id}")
+        if loaded is not None:
+            advance(connection, loaded, CancelRequested(), now, changes)
+    return changes
+
+
+def unarchived(database: Database) -> list[str]:
+    """Ended attempts whose log isn't compressed yet."""
+    query = (
+        sa.select(log_chunks.c.attempt_id)
+        .join(attempts, attempts.c.id == log_chunks.c.attempt_id)
+        .where(log_chunks.c.codec == sa.literal_column("'raw'"), attempts.c.ended_at.is_not(None))
+        .distinct()
+        .limit(AT_ONCE)
+    )
+    with database.read() as connection:
+        return list(connection.execute(query).scalars())
+
+
+def deleted_jobs(database: Database) -> list[str]:
+    """Jobs that api has deleted and of which something is still here."""
+    found: set[str] = set()
+    with database.read() as connection:
+        for table in (attempts, events):
+            there = sa.exists().where(job_status.c.job_id == table.c.job_id)
+            query = sa.select(table.c.job_id).where(~there).distinct().limit(PURGED_AT_ONCE)
+            found.update(connection.execute(query).scalars())
+    return sorted(found)
