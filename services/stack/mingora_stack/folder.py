@@ -77,8 +77,10 @@ class DataFolder:
             started = psutil.Process().create_time()
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()} {started:.2f}\n".encode(), 0)
-            yield
-            os.ftruncate(descriptor, 0)
+            try:
+                yield
+            finally:
+                os.ftruncate(descriptor, 0)
         finally:
             os.close(descriptor)
 
