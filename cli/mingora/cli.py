@@ -76,7 +76,8 @@ def parser() -> argparse.ArgumentParser:
         description=_("Submit research jobs to your own machines and fetch verified results."),
         epilog=_("Start with: mingora login, mingora init DIR, mingora submit DIR --wait"),
     )
-    result.add_argument("--version", action="version", version=f"mingora {__version__}")
+    version = f"mingora {__version__}"
+    result.add_argument("--version", action="version", version=version, help=_("show the version and exit"))
     result.add_argument("--json", action="store_true", help=_("print JSON objects for programs"))
     commands = result.add_subparsers(title=_("commands"), metavar=_("COMMAND"), required=True)
     for command in COMMANDS:
