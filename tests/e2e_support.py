@@ -17,7 +17,9 @@ import psutil
 from mingora_stack import leftovers
 from mingora_stack.folder import DataFolder
 
-START_SECONDS = 60
+REPOSITORY = Path(__file__).parent.parent
+MINGORA = (sys.executable, str(REPOSITORY / "cli" / "mingora.py"))
+WORKER = (sys.executable, str(REPOSITORY / "worker" / "mingora_worker.py"))
 PASSWORD = "a long enough password"
 
 
@@ -148,7 +150,7 @@ class User:
 
     def run(self, *words: str, status: int = 0, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """``mingora WORDS``, which must end with ``status``."""
-        command = [sys.executable, "-m", "mingora", *words]
+        command = [*MINGORA, *words]
         done = subprocess.run(command, env=self.env, input=stdin, capture_output=True, cwd=self.home, timeout=110)
         assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout!r}\n{done.stderr.decode()}"
         return done
@@ -158,7 +160,7 @@ class User:
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """``mingora WORDS`` in the background; the caller ends it."""
-        command = [sys.executable, "-m", "mingora", *words]
+        command = [*MINGORA, *words]
         return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.home)
 
     def submit(self, project: Path, key: str | None = None) -> str:
@@ -175,7 +177,7 @@ class User:
 
     def worker(self, *options: str, root: str = "worker") -> subprocess.Popen[bytes]:
         """Start a worker of this user; :meth:`close` ends it."""
-        command = [sys.executable, "-m", "mingora_worker", "--root", str(self.home / root), "--allow-own-code"]
+        command = [*WORKER, "--root", str(self.home / root), "--allow-own-code"]
         with open(self.home / f"{root}.log", "ab") as log:
             process = subprocess.Popen(
                 [*command, "--json-logs", *options], env=self.env, cwd=self.home, stdout=log, stderr=log

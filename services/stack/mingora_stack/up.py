@@ -60,8 +60,6 @@ def up(options: Options) -> None:
         if authority is not None and options.host is not None:
             authority.certify(options.host)
         sockets = listen(options.port, everywhere=options.host is not None)
-        for listener in sockets:
-            cleanup.callback(listener.close)
         database.prepare(settings.database_url(folder))
         cleanup.callback(folder.forget_sockets)
         _Stack(options, folder, signals, authority, sockets).run()
@@ -93,6 +91,8 @@ class _Stack:
                 self._announce()
                 self._watch()
         finally:
+            for listener in self._sockets:
+                listener.close()  # who connects from now on is refused at once, and doesn't wait in a queue for nobody
             self._supervisor.stop()
 
     def _start(self) -> bool:
