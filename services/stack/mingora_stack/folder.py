@@ -49,7 +49,8 @@ class DataFolder:
             info = self.path.stat()
             if info.st_uid != os.geteuid():
                 raise StackError(f"{self.path} belongs to another user.")
-            if any(self.path.iterdir()) and not self.secrets.is_dir():
+            ours = self.secrets.is_dir() or self.platform.is_file()
+            if any(self.path.iterdir()) and not ours:
                 raise StackError(f"{self.path} isn't empty and isn't a data folder of Mingora. Name another folder.")
             if stat.S_IMODE(info.st_mode) != 0o700:
                 self.path.chmod(0o700)

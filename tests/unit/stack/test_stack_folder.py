@@ -43,6 +43,13 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
 
 
 @pytest.mark.req("OPS-2")
+def test_a_folder_that_the_operator_migrated_before_the_first_start_is_ours(tmp_path: Path) -> None:
+    (tmp_path / "platform.sqlite").write_bytes(b"")
+    DataFolder(tmp_path).prepare()
+    assert (tmp_path / "secrets").is_dir()
+
+
+@pytest.mark.req("OPS-2")
 def test_the_internal_key_is_long_private_and_made_once(folder: DataFolder) -> None:
     file = folder.internal_key_file()
     key = file.read_text()

@@ -41,7 +41,8 @@ class Session:
 def database_url(arguments: argparse.Namespace, environ: Mapping[str, str]) -> str:
     """Where the platform's database is: ``--data DIR``, else ``DATABASE_URL`` (or ``DATABASE_URL_FILE``)."""
     if arguments.data is not None:
-        return f"sqlite:///{Path(arguments.data).absolute() / PLATFORM_FILE}"
+        path = Path(arguments.data).absolute() / PLATFORM_FILE
+        return sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
     url = environ.get("DATABASE_URL")
     if not url and environ.get("DATABASE_URL_FILE"):
         url = Path(environ["DATABASE_URL_FILE"]).read_text(encoding="utf-8").strip()
