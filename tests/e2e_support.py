@@ -55,6 +55,7 @@ class RunningStack:
 
     def start(self) -> None:
         """Start it and wait until it says that it is ready."""
+        self.close()
         self.process = subprocess.Popen(self.command(), env=environment(), stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -83,6 +84,8 @@ class RunningStack:
                 self._ended()
             except subprocess.TimeoutExpired:
                 self.kill()
+        if self.process is not None and self.process.stdout is not None:
+            self.process.stdout.close()
         if self.folder.run.is_dir():
             leftovers.end(self.folder.mark())
 
@@ -103,10 +106,7 @@ class RunningStack:
 
     def _ended(self) -> int:
         assert self.process is not None
-        code = self.process.wait(20)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        return code
+        return self.process.wait(20)
 
 
 def _role(process: psutil.Process) -> str | None:

@@ -14,7 +14,7 @@ from e2e_support import RunningStack, User, make_project, python_project
 
 COPY = """
 set -e
-mkdir results
+mkdir -p results
 for entry in *; do
     if [ "$entry" != results ]; then cp -Rp "$entry" results/; fi
 done
