@@ -12,7 +12,7 @@ from mingora_common.config import Env
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Settings of the service and of its task worker.
+    """Settings of the service.
 
     ``max_waiters`` is how many waiting reads one process holds at most; ``node_token_days`` how long a worker's token
     lasts after the worker was last heard from.
@@ -44,5 +44,21 @@ class Config:
             max_waiters=env.integer("MINGORA_MAX_WAITERS", 256, minimum=1, maximum=10_000),
             node_token_days=env.integer("MINGORA_NODE_TOKEN_DAYS", 30, minimum=1, maximum=3650),
         )
+        env.check()
+        return config
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfig:
+    """Settings of the task worker, which needs no secret of the services among themselves."""
+
+    database_url: str
+    redis_url: str
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
+        """Read and check the environment; raises ``ConfigError`` naming every problem."""
+        env = Env(environ)
+        config = cls(database_url=env.text("DATABASE_URL"), redis_url=env.text("REDIS_URL"))
         env.check()
         return config

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from mingora_common.db import schema
+from scheduler_platform import Platform, Worker
 from support import bearer
 
-if TYPE_CHECKING:
-    from conftest import Platform, Worker  # type: ignore[attr-defined]
-
-FILE = {"path": "results/a.txt", "objectId": "obj_0123456789", "size": 3, "sha256": "a" * 64, "executable": False}
-
-
-@pytest.fixture
-def worker(platform: Platform) -> Worker:
-    return platform.worker()
+FILE: dict[str, Any] = {
+    "path": "results/a.txt",
+    "objectId": "obj_0123456789",
+    "size": 3,
+    "sha256": "a" * 64,
+    "executable": False,
+}
 
 
 @pytest.mark.req("JOB-2", "JOB-3", "JOB-9")
@@ -170,7 +169,7 @@ def test_a_failure_is_tried_again_when_the_job_asks_for_it(platform: Platform, w
     job = platform.seed.job(platform.account, spec=spec)
     platform.waiting(worker)
     worker.run()
-    worker.log(0, "we are out ".encode())
+    worker.log(0, b"we are out ")
     worker.log(11, b"of luck today")
     worker.report("failed", exitCode=1, logBytes=24)
     status = platform.status(job)
