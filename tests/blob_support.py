@@ -6,12 +6,13 @@ import hashlib
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flask import Flask
 from flask.testing import FlaskClient
 from mingora_blobstore.domain.objects import PART_SIZE
 from mingora_blobstore.store.sqlite_content import SqliteContent
+from mingora_common.clock import DAY
 from mingora_common.http import API_PREFIX
 from support import FakeClock, Seed, bearer
 from werkzeug.test import TestResponse
@@ -27,8 +28,20 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def code(answer: TestResponse) -> str:
+    """The error's code."""
+    assert answer.json is not None
+    return str(answer.json["error"]["code"])
+
+
 def pieces(data: bytes) -> list[bytes]:
     return [data[start : start + PART_SIZE] for start in range(0, len(data), PART_SIZE)]
+
+
+class Answer(TestResponse):
+    """A response whose JSON is taken as the test expects it."""
+
+    json: Any
 
 
 @dataclass
@@ -38,19 +51,19 @@ class Caller:
     app: Flask
     token: str
 
-    def call(self, method: str, path: str, **options: Any) -> TestResponse:
+    def call(self, method: str, path: str, **options: Any) -> Answer:
         headers = {**bearer(self.token), **options.pop("headers", {})}
         client: FlaskClient = self.app.test_client()
-        return client.open(API_PREFIX + path, method=method, headers=headers, **options)
+        return cast(Answer, client.open(API_PREFIX + path, method=method, headers=headers, **options))
 
-    def open(self, data: bytes, kind: str = "input") -> TestResponse:
+    def open(self, data: bytes, kind: str = "input") -> Answer:
         return self.call("POST", "/objects", json={"size": len(data), "sha256": sha(data), "kind": kind})
 
-    def put(self, object_id: str, index: int, data: bytes, **options: Any) -> TestResponse:
+    def put(self, object_id: str, index: int, data: bytes, **options: Any) -> Answer:
         headers = {"X-Content-SHA256": sha(data), **options.pop("headers", {})}
         return self.call("PUT", f"/objects/{object_id}/parts/{index}", data=data, headers=headers, **options)
 
-    def complete(self, object_id: str) -> TestResponse:
+    def complete(self, object_id: str) -> Answer:
         return self.call("POST", f"/objects/{object_id}/complete", data=b"")
 
     def store(self, data: bytes, kind: str = "input") -> str:
@@ -83,15 +96,22 @@ class Service:
     content_file: Path
 
     def caller(self, account_id: str) -> Caller:
-        return Caller(self.app, self.seed.token(account_id))
+        return Caller(self.app, self.seed.token(account_id, ttl=30 * DAY))
 
-    def pin(self, owner: str, account_id: str, *refs: tuple[str, bytes], key: str = INTERNAL_KEY) -> TestResponse:
+    def pin(self, owner: str, account_id: str, *refs: tuple[str, bytes], key: str = INTERNAL_KEY) -> Answer:
         objects = [{"id": object_id, "sha256": sha(data), "size": len(data)} for object_id, data in refs]
         body = {"owner": owner, "accountId": account_id, "objects": objects}
-        return self.app.test_client().post("/internal/pins", json=body, headers={"X-Internal-Key": key})
+        answer = self.app.test_client().post("/internal/pins", json=body, headers={"X-Internal-Key": key})
+        return cast(Answer, answer)
 
-    def release(self, owner: str) -> TestResponse:
-        return self.app.test_client().delete(f"/internal/pins/{owner}", headers={"X-Internal-Key": INTERNAL_KEY})
+    def release(self, owner: str) -> Answer:
+        headers = {"X-Internal-Key": INTERNAL_KEY}
+        return cast(Answer, self.app.test_client().delete(f"/internal/pins/{owner}", headers=headers))
+
+    def stored_bytes(self) -> int:
+        """How many bytes of parts lie in the content file."""
+        keys = [key for _, key in self.content.older(self.clock.now() + 1, 0, 1000)]
+        return sum(size or 0 for size in self.content.sizes(keys))
 
     def sweep(self) -> dict[str, int]:
         swept: dict[str, int] = self.app.extensions["mingora_sweeper"].run_once()

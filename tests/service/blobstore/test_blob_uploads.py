@@ -8,16 +8,11 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from blob_support import Caller, Service, pieces, random_bytes, sha
+from blob_support import Caller, Service, code, pieces, random_bytes, sha
 from mingora_blobstore.domain.objects import PART_SIZE
-from support import Seed, bearer
-from werkzeug.test import TestResponse
+from support import Seed
 
 TWO_PARTS = random_bytes(PART_SIZE + 1000)
-
-
-def code(answer: TestResponse) -> str:
-    return str(answer.json["error"]["code"])
 
 
 @pytest.mark.req("BLOB-1", "BLOB-4", "REST-1")
@@ -223,7 +218,8 @@ def test_a_batch_answers_each_item_like_a_single_opening(service: Service, seed:
     assert codes == ["file_too_large", "quota_exceeded"] + ["invalid_request"] * 3
     assert items[6]["error"]["field"] == "tenant"
     assert caller.usage() == (8, 2)
-    for wrong in ([], [wanted[0]] * 1001, None, {}):
+    refused: tuple[object, ...] = ([], [wanted[0]] * 1001, None, {})
+    for wrong in refused:
         assert caller.call("POST", "/objects/batch", json={"objects": wrong}).status_code == 400
 
 
@@ -336,5 +332,5 @@ def test_scopes_are_needed(service: Service, seed: Seed, account: str) -> None:
         answer = writer.call("GET", path)
         assert (answer.status_code, answer.json["error"]["required"]) == (403, "research:read")
     for token in ("mgu_" + "x" * 43, "nonsense"):
-        answer = service.app.test_client().get("/api/research/v1/objects", headers=bearer(token))
+        answer = Caller(service.app, token).call("GET", "/objects")
         assert (answer.status_code, code(answer)) == (401, "invalid_token")

@@ -23,7 +23,7 @@ CACHE_KIB = 4096  # a part and the pages round it, so that nothing spills before
 BUSY_SECONDS = 10.0
 IDLE_CONNECTIONS = 8
 DELETE_BATCH = 32
-COMPACT_PAGES = 512
+COMPACT_PAGES = 128
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS part (
@@ -99,11 +99,12 @@ class SqliteContent:
             return connection.execute(statement, (*_values(key), than)).rowcount == 1
 
     def compact(self) -> None:
-        free = COMPACT_PAGES
-        while free >= COMPACT_PAGES:  # in steps, so that writers get their turn
-            with self._write() as connection:
-                connection.execute(f"PRAGMA incremental_vacuum({COMPACT_PAGES})").fetchall()
-                free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        with self._connection() as connection:
+            free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        for _ in range(0, free, COMPACT_PAGES):  # in steps, so that writers get their turn
+            with self._lock(), self._connection() as connection:
+                # The pragma yields a row a page, without columns: execute() would stop after the first.
+                connection.executescript(f"PRAGMA incremental_vacuum({COMPACT_PAGES})")
 
     def ping(self) -> None:
         with self._connection() as connection:
