@@ -6,7 +6,7 @@ argparse looks its texts up in the program's catalogue, but no tool finds them i
 from __future__ import annotations
 
 
-def N_(text: str) -> str:  # noqa: N802 - gettext's usual name for a text that is marked and not looked up
+def N_(text: str) -> str:
     return text
 
 

@@ -10,7 +10,7 @@ from mingora.cli import main
 from mingora.client import Client
 from mingora.credentials import Credentials, save
 from mingora.transport import Transport
-from mingora_fake import TOKEN, FakePlatform
+from service.cli.mingora_fake import TOKEN, FakePlatform
 
 
 @pytest.fixture

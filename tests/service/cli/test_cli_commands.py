@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from mingora.client import Client
 from mingora.errors import WaitTimeout
-from mingora_fake import TOKEN, FakePlatform, Seen
+from service.cli.mingora_fake import TOKEN, FakePlatform, Seen
 
 Command = Callable[..., Any]
 JOB = "job_00000001"

@@ -11,13 +11,13 @@ from mingora.client import Client
 from mingora.download import PARTIAL, download_files
 from mingora.errors import IntegrityError, JobUnfinished, ResultConflict
 from mingora.transport import Transport
-from mingora_fake import FakePlatform
+from service.cli.mingora_fake import FakePlatform
 
 CONTENT = r"/objects/obj_\d+/content"
 
 
-def fetch(transport: Transport, entries: list[dict[str, object]], to: Path, **options: bool) -> list[Path]:
-    return download_files(transport, entries, to, sleep=lambda _seconds: None, **options)
+def fetch(transport: Transport, entries: list[dict[str, object]], to: Path, *, overwrite: bool = False) -> list[Path]:
+    return download_files(transport, entries, to, sleep=lambda _seconds: None, overwrite=overwrite)
 
 
 @pytest.mark.req("CLI-7", "CLI-9", "CLI-11")

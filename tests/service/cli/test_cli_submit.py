@@ -14,7 +14,7 @@ from mingora.errors import ApiError, FileChanged, OutcomeUnknown, ProjectError, 
 from mingora.manifest import build
 from mingora.transfer import upload_files
 from mingora.transport import Transport
-from mingora_fake import FakePlatform, Seen
+from service.cli.mingora_fake import FakePlatform, Seen
 
 Project = Callable[..., Path]
 PARTS = r"/objects/obj_\d+/parts/\d+"

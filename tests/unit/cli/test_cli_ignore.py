@@ -13,16 +13,42 @@ from mingora import ignore
 from mingora.ignore import parse, verdict
 
 # Whole trees of short names in few letters, so that patterns often meet them; written from gitignore's grammar.
-NAMES = ["a", "b", "ab", "aab", "a.b", "x.py", "ü", "üb", " a", "a ", "[a]", "!a", "#b", "a-b", "A", "ab1", "**", "b\t"]
+NAMES = [
+    "a",
+    "a",
+    "a",
+    "b",
+    "b",
+    "b",
+    "ab",
+    "ab",
+    "aab",
+    "a.b",
+    "x.py",
+    "ü",
+    "üb",
+    " a",
+    "a ",
+    "[a]",
+    "!a",
+    "#b",
+    "a-b",
+    "A",
+    "ab1",
+    "**",
+    "b\t",
+]
 PIECES = [
     "*", "**", "***", "?", "a", "b", "ab", ".", "x.py", "[ab]", "[!a]", "[^b]", "[a-b]", "[]a]", "[!]a]", "[[:alpha:]]",
-    "[[:digit:]-b]", "[[:nope:]]", "[a", "[[:", "\\*", "\\[", "\\a", "\\", "ü", "[ü]", " ", "\\ ", "!", "#", "\\!", "\\#",
-    "-", "[a\\]]", "[[:space:]]", "[--b]", "[b-]", "a**", "**b", "[/]", "?b", "\t",
+    "[[:digit:]-b]", "[[:nope:]]", "[a", "[[:", "\\*", "\\[", "\\a", "\\", "ü", "[ü]", " ", "\\ ", "!", "#", "\\!",
+    "\\#", "-", "[a\\]]", "[[:space:]]", "[--b]", "[b-]", "a**", "**b", "[/]", "?b", "\t",
 ]  # fmt: skip
 
 
 def pattern(rng: random.Random) -> str:
-    parts = ["".join(rng.choices(PIECES, k=rng.randint(1, 3))) for _n in range(rng.choice([1, 1, 1, 2, 2, 3]))]
+    parts = [
+        "".join(rng.choices(PIECES, k=rng.choice([1, 1, 1, 2, 2, 3]))) for _n in range(rng.choice([1, 1, 1, 2, 2, 3]))
+    ]
     line = "/".join(parts)
     line = (
         rng.choice(["", "", "", "/", "!", "!/", "**/", "\\!"]) + line + rng.choice(["", "", "", "/", "/**", "/*", "//"])
