@@ -8,7 +8,7 @@ import threading
 import pytest
 from mingora.errors import ApiError, InsecureServer, LostAnswer, NotSent, OutcomeUnknown, RateLimited, TlsError
 from mingora.transport import Transport
-from service.cli.mingora_fake import TOKEN, FakePlatform
+from service.cli.mingora_fake import TOKEN, FakePlatform, Seen
 
 
 @pytest.mark.req("CLI-10")
@@ -190,7 +190,11 @@ def test_a_server_without_tls_is_a_tls_error_and_not_tried_again(platform: FakeP
 @pytest.mark.req("CLI-10")
 def test_an_answer_that_takes_too_long_is_lost(platform: FakePlatform, transport: Transport) -> None:
     held = threading.Event()
-    platform.before = lambda _seen: None if held.wait(5) else None
+
+    def hold(_seen: Seen) -> None:
+        held.wait(5)
+
+    platform.before = hold
     with pytest.raises(LostAnswer, match="timed out"):
         transport.request_json("GET", "/account", timeout=0.05, attempts=1)
     held.set()
