@@ -13,8 +13,9 @@ from mingora.errors import ApiError, MingoraError
 from mingora.transfer import upload_files
 
 from mingora_worker.api import Grant, Stop
+from mingora_worker.caller import TICK_SECONDS
 from mingora_worker.environment import job_environment
-from mingora_worker.link import TICK_SECONDS, Abandoned, LeaseLost, Link
+from mingora_worker.link import Abandoned, LeaseLost, Link
 from mingora_worker.logs import Pump, Spool
 from mingora_worker.monitor import Usage
 from mingora_worker.results import FOLDER, Collected, TooManyFiles, collect

@@ -7,12 +7,13 @@ never work on one attempt for long even when their clocks run apart.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from mingora.errors import MingoraError
+from mingora.errors import ApiError, MingoraError
 
 from mingora_worker.api import WAIT_SECONDS, Beat, NodeApi, Stop, lease_gone
 from mingora_worker.backoff import Backoff
@@ -25,8 +26,7 @@ IMMEDIATE_SECONDS = 1.0
 
 def steady_clock() -> float:
     """Seconds that never jump; they go on while the machine sleeps where the system can tell (Linux)."""
-    boot = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot is None else time.clock_gettime(boot)
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 class Timer:
@@ -55,9 +55,9 @@ class Timer:
         waited = now - sent_at >= IMMEDIATE_SECONDS
         self._next = now if waited else sent_at + self.interval
 
-    def failed(self, now: float, delay: float) -> None:
-        """A heartbeat failed: the next comes after `delay`, and never later than the interval."""
-        self._next = now + min(delay, self.interval / 3)
+    def failed(self, now: float, delay: float, asked: float | None) -> None:
+        """A heartbeat failed. The next comes soon, or when the server `asked` for it, at the latest by the interval."""
+        self._next = now + (min(delay, self.interval / 3) if asked is None else min(asked, self.interval))
 
     def until_next(self, now: float) -> float:
         return max(0.0, self._next - now)
@@ -175,7 +175,8 @@ class Lease:
             if not self._closed:
                 self._failing = True
                 self._on_failure(error)
-                self._timer.failed(self._clock(), self._backoff.failed(error))
+                asked = error.retry_after if isinstance(error, ApiError) else None
+                self._timer.failed(self._clock(), self._backoff.failed(error), asked)
             return
         self._backoff.succeeded()
         self._failing = False

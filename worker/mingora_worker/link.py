@@ -11,6 +11,7 @@ from mingora.transport import Transport
 
 from mingora_worker.api import NodeApi, lease_gone, transient
 from mingora_worker.backoff import Backoff
+from mingora_worker.caller import TICK_SECONDS
 from mingora_worker.console import Console
 from mingora_worker.interrupt import Interrupt
 from mingora_worker.lease import Lease
@@ -18,7 +19,6 @@ from mingora_worker.logs import Sender, Spool
 from mingora_worker.state import LeaseRecord
 
 T = TypeVar("T")
-TICK_SECONDS = 0.2
 MAX_LOG_REPAIRS = 3
 
 Connect = Callable[[str, "Callable[[float], object] | None"], Transport]

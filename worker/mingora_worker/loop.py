@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import secrets
 import threading
 from collections.abc import Callable
@@ -14,12 +13,13 @@ from mingora.transport import Transport
 from mingora_worker.api import WAIT_SECONDS, Grant, NodeApi, transient
 from mingora_worker.attempt import Attempt
 from mingora_worker.backoff import Backoff
+from mingora_worker.caller import TICK_SECONDS, Caller
 from mingora_worker.config import Config
 from mingora_worker.console import Console
 from mingora_worker.disk import Disk
 from mingora_worker.interrupt import Interrupt
 from mingora_worker.lease import IMMEDIATE_SECONDS, steady_clock
-from mingora_worker.link import TICK_SECONDS, Link
+from mingora_worker.link import Link
 from mingora_worker.recovery import recover, report_stopped
 from mingora_worker.register import AGENT, Registrar
 from mingora_worker.runtimes.base import Runtime
@@ -51,6 +51,7 @@ class Worker:
         self._paused: bool | None = None
         self._node = NodeRecord("", "")
         self._api: NodeApi | None = None
+        self._caller = Caller()
 
     def run(self) -> None:
         """Works until it is asked to stop, or after one job with --once."""
@@ -62,22 +63,27 @@ class Worker:
             self._enter(self._registrar.begin())
             self._console.event("waiting", _("Waiting for jobs. Ctrl-C stops the worker."))
             while True:
-                if self._has_room():
-                    granted = self._next_job()
-                    if granted and self._config.once:
-                        return
-                else:
-                    self.pause(DISK_SECONDS)
+                if self._one_step() and self._config.once:
+                    return
         except Stopping:
             self._console.event("stopped", _("The worker has stopped."))
+
+    def _one_step(self) -> bool:
+        """Claims and runs a job if there is room and a job. Returns whether one was run."""
+        try:
+            if self._has_room():
+                return self._next_job()
+        except OSError as error:
+            self._console.event("disk", _("The worker's folder fails: {reason}").format(reason=error))
+        self.pause(DISK_SECONDS)
+        return False
 
     def pause(self, seconds: float) -> None:
         """Sleeps; raises `Stopping` as soon as the worker is asked to stop."""
         until = steady_clock() + seconds
         wake = threading.Event()
         while True:
-            if self._interrupt.requested:
-                raise Stopping
+            self._check()
             left = until - steady_clock()
             if left <= 0:
                 return
@@ -127,33 +133,24 @@ class Worker:
         return True
 
     def _claim(self, api: NodeApi, claim_id: str) -> tuple[Grant | None, float] | None:
-        """One claim, in a thread of its own so that a signal isn't kept waiting; None when the node is busy."""
+        """The answer to one claim and when it was asked; None when the node is busy."""
         sent_at = steady_clock()
-        answers: queue.SimpleQueue[Grant | MingoraError | None] = queue.SimpleQueue()
+        try:
+            return self._caller.call(lambda: api.claim(claim_id, WAIT_SECONDS), self._check), sent_at
+        except Stopping:
+            self._settle(api, claim_id)
+            raise
+        except ApiError as error:
+            if error.code != "node_busy":
+                raise
+            self._console.trouble(error)
+            self._root.forget_claim()
+            self.pause(CLAIM_SECONDS)
+            return None
 
-        def ask() -> None:
-            try:
-                answers.put(api.claim(claim_id, WAIT_SECONDS))
-            except MingoraError as error:
-                answers.put(error)
-
-        threading.Thread(target=ask, name="claim", daemon=True).start()
-        while True:
-            try:
-                answer = answers.get(timeout=TICK_SECONDS)
-                break
-            except queue.Empty:
-                if self._interrupt.requested:
-                    self._settle(api, claim_id)
-                    raise Stopping from None
-        if isinstance(answer, MingoraError):
-            if isinstance(answer, ApiError) and answer.code == "node_busy":
-                self._console.trouble(answer)
-                self._root.forget_claim()
-                self.pause(CLAIM_SECONDS)
-                return None
-            raise answer
-        return answer, sent_at
+    def _check(self) -> None:
+        if self._interrupt.requested:
+            raise Stopping
 
     def _settle(self, api: NodeApi, claim_id: str) -> None:
         """Stops while a claim is open: a lease that it got after all is given up in order."""
@@ -199,7 +196,8 @@ class Worker:
             gpu_index=self._config.gpu_index,
             within_budget=self._disk.within_limit,
         )
-        attempt.run()
+        with self._interrupt.job():
+            attempt.run()
         if not folder.remove():
             self._console.event("left_behind", _("{path} could not be removed.").format(path=folder.path))
 

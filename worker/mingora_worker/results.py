@@ -26,6 +26,7 @@ FOLDER = "results"
 MAX_FILES = 5_000
 MAX_WARNINGS = 20
 _BY_DESCRIPTOR = sys.platform != "win32"
+_DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -83,7 +84,7 @@ class _Folder:
         if self.descriptor is None:
             yield _Folder(self.path / name, None)
             return
-        descriptor = os.open(name, _FLAGS | os.O_DIRECTORY, dir_fd=self.descriptor)
+        descriptor = os.open(name, _FLAGS | _DIRECTORY, dir_fd=self.descriptor)
         try:
             yield _Folder(self.path / name, descriptor)
         finally:
@@ -113,7 +114,7 @@ def _opened(project: Path) -> Iterator[_Folder]:
     if not _BY_DESCRIPTOR:
         yield _Folder(project, None)
         return
-    descriptor = os.open(project, _FLAGS | os.O_DIRECTORY)
+    descriptor = os.open(project, _FLAGS | _DIRECTORY)
     try:
         yield _Folder(project, descriptor)
     finally:
@@ -167,9 +168,16 @@ def _take(folder: _Folder, name: str, path: str, found: Collected, check: Callab
 def _drop_clashes(found: Collected) -> None:
     """Leaves out what can't be beside another everywhere, so that the rest can be downloaded."""
     while pairs := clashes(file.path for file in found.files):
-        kept, dropped = pairs[0]
-        found.refuse(dropped, _("differs from {other} only by case or Unicode form").format(other=printable(kept)))
-        found.files = [f for f in found.files if f.path != dropped and not f.path.startswith(dropped + "/")]
+        dropped = {second: first for first, second in pairs}
+        for path, other in sorted(dropped.items()):
+            found.refuse(path, _("differs from {other} only by case or Unicode form").format(other=printable(other)))
+        found.files = [f for f in found.files if not dropped.keys() & _with_folders(f.path)]
+
+
+def _with_folders(path: str) -> set[str]:
+    """The path itself and every folder that it is in."""
+    parts = path.split("/")
+    return {"/".join(parts[:end]) for end in range(1, len(parts) + 1)}
 
 
 def _is_junction(info: os.stat_result) -> bool:

@@ -7,15 +7,19 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
+import psutil
+
 from mingora_worker.monitor import MARK, ProcessTree, Usage, adopt_orphans
+from mingora_worker.runtimes import windows_job
 from mingora_worker.runtimes.base import Exit, Launch, StartFailed
 from mingora_worker.state import ProcessId
 from mingora_worker.texts import _
 
 NICE = 5
+CREATE_SUSPENDED = 0x4
 # What a job gets to see of the environment the worker was started in. Everything else could be a credential.
 KEPT = frozenset(
     [
@@ -56,20 +60,19 @@ class NativeRuntime:
         elif sys.platform == "win32" and (launch.folder / command[0]).is_file():
             command[0] = str(launch.folder / command[0])
         try:
-            process = self._spawn(command, launch)
+            return self._spawn(command, launch, tree)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise StartFailed(
                 _("The command {name} can't be started: {reason}").format(name=launch.command[0], reason=reason)
             ) from error
-        return NativeProcess(process, tree)
 
-    def _spawn(self, command: list[str], launch: Launch) -> subprocess.Popen[bytes]:
+    def _spawn(self, command: list[str], launch: Launch, tree: ProcessTree) -> NativeProcess:
         if not launch.folder.is_dir():
             raise ValueError(_("the project folder is gone"))
         flags = 0
         if sys.platform == "win32":
-            flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS
+            flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS | CREATE_SUSPENDED
         process = subprocess.Popen(
             command,
             cwd=launch.folder,
@@ -81,20 +84,36 @@ class NativeRuntime:
             start_new_session=True,
             creationflags=flags,
         )
-        if sys.platform != "win32":
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
-        return process
+        if sys.platform == "win32":
+            return NativeProcess(process, tree, _contained(process))
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+        return NativeProcess(process, tree)
+
+
+def _contained(process: subprocess.Popen[bytes]) -> Callable[[], None]:
+    """Puts a suspended process into a Job Object and lets it run; returns what ends all that is in it."""
+    job = windows_job.JobObject()  # type: ignore[attr-defined, unused-ignore]
+    try:
+        job.add(int(process._handle))  # type: ignore[attr-defined, unused-ignore]
+        psutil.Process(process.pid).resume()
+    except (OSError, psutil.Error) as error:
+        process.kill()
+        raise OSError(str(error)) from error
+    return job.close  # type: ignore[no-any-return, unused-ignore]
 
 
 class NativeProcess:
-    """A running command and everything it started."""
+    """A running command and everything it started. `end_container` ends what the system keeps together, if it does."""
 
-    def __init__(self, process: subprocess.Popen[bytes], tree: ProcessTree) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], tree: ProcessTree, end_container: Callable[[], None] = lambda: None
+    ) -> None:
         assert process.stdout is not None
         self.output: BinaryIO = process.stdout  # type: ignore[assignment]
         self._process = process
         self._tree = tree
+        self._end_container = end_container
         tree.start(process.pid)
         self._ended = threading.Event()
         # A thread waits, so that the end is seen at once and no number is reused before it.
@@ -132,4 +151,5 @@ class NativeProcess:
         return bool(self._tree.members())
 
     def kill(self) -> bool:
+        self._end_container()
         return self._tree.kill()

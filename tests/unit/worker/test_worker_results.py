@@ -1,0 +1,139 @@
+"""What is taken from results/, and what never is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from mingora_worker import results
+from mingora_worker.results import Collected, TooManyFiles, collect
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="makes POSIX files")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "project" / "results").mkdir(parents=True)
+    return tmp_path / "project"
+
+
+def taken(found: Collected) -> list[str]:
+    return [file.path for file in found.files]
+
+
+@pytest.mark.req("WORK-3", "CLI-7")
+def test_regular_files_with_size_digest_and_executable_bit(project: Path) -> None:
+    out = project / "results"
+    (out / "empty").touch()
+    (out / "deep" / "er").mkdir(parents=True)
+    (out / "deep" / "er" / "ü.bin").write_bytes(b"\0\1")
+    (out / "run.sh").write_bytes(b"#!/bin/sh\n")
+    (out / "run.sh").chmod(0o755)
+    found = collect(project)
+    assert [(f.path, f.size, f.executable) for f in found.files] == [
+        ("deep/er/ü.bin", 2, False),
+        ("empty", 0, False),
+        ("run.sh", 10, True),
+    ]
+    assert found.files[0].sha256 == hashlib.sha256(b"\0\1").hexdigest()
+    assert found.files[0].source.read_bytes() == b"\0\1"
+    assert found.warnings == []
+
+
+def test_no_results_is_no_problem(tmp_path: Path) -> None:
+    assert collect(tmp_path) == Collected()
+
+
+@pytest.mark.req("WORK-3")
+def test_nothing_hostile_is_followed_or_waited_for(project: Path) -> None:
+    out, secret = project / "results", project.parent / "secret"
+    secret.write_text("secret")
+    (out / "good").write_text("good")
+    (out / "link").symlink_to(secret)
+    (out / "dangling").symlink_to("nowhere")
+    (out / "folder").symlink_to(project.parent)
+    os.mkfifo(out / "pipe")
+    os.link(secret, out / "hard")
+    (out / "back\\slash").touch()
+    (out / "new\nline").touch()
+    (out / ("n" * 250)).mkdir()
+    Path(os.fsdecode(os.fsencode(out) + b"/\xff")).touch()
+    with socket.socket(socket.AF_UNIX) as listener:
+        folder = os.open(out, os.O_RDONLY)
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/socket")
+        finally:
+            os.close(folder)
+    found = collect(project)
+    assert taken(found) == ["good"]
+    assert len(found.warnings) == 9
+    assert not any("\n" in warning for warning in found.warnings)
+
+
+@pytest.mark.req("WORK-3")
+@pytest.mark.parametrize("where", ["results", "project"])
+def test_a_link_in_place_of_a_folder_is_refused(project: Path, tmp_path: Path, where: str) -> None:
+    other = tmp_path / "other" / "results"
+    other.mkdir(parents=True)
+    (other / "secret").touch()
+    (project / "results").rmdir()
+    if where == "results":
+        (project / "results").symlink_to(other)
+        found = collect(project)
+        assert taken(found) == []
+        assert len(found.warnings) == 1
+    else:
+        project.rmdir()
+        project.symlink_to(other.parent)
+        with pytest.raises(OSError):
+            collect(project)
+
+
+@pytest.mark.req("WORK-3")
+def test_names_that_clash_elsewhere_leave_one(project: Path) -> None:
+    out = project / "results"
+    for name in ("readme", "README", "é", "e\u0301"):
+        (out / name).touch()
+    found = collect(project)
+    assert len(found.files) == 2
+    assert len(found.warnings) == 2
+
+
+@pytest.mark.req("WORK-3")
+def test_paths_have_the_protocols_length(project: Path) -> None:
+    folder = project / "results"
+    for _level in range(5):
+        folder = folder / ("d" * 200)
+    folder.mkdir(parents=True)
+    (folder / "short").touch()
+    (folder / ("f" * 30)).touch()
+    found = collect(project)
+    assert [path.rsplit("/")[-1] for path in taken(found)] == ["short"]
+    assert len(found.warnings) == 1
+
+
+def test_there_is_a_most_of_files_and_of_warnings(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "MAX_FILES", 30)
+    for number in range(30):
+        (project / "results" / f"link{number}").symlink_to("x")
+    found = collect(project)
+    assert len(found.warnings) == results.MAX_WARNINGS
+    assert "11" in found.warnings[-1]
+    for number in range(31):
+        (project / "results" / f"file{number}").touch()
+    with pytest.raises(TooManyFiles):
+        collect(project)
+
+
+def test_a_check_may_end_it(project: Path) -> None:
+    (project / "results" / "file").touch()
+
+    def check() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(project, check=check)
