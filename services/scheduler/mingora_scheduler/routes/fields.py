@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from mingora_common.errors import INVALID_REQUEST, ServiceError
@@ -18,6 +19,16 @@ _PRINTABLE = r"[^\x00-\x1f\x7f\ud800-\udfff]*"
 def refuse(field: str, what: str) -> NoReturn:
     """400 that names the field."""
     raise ServiceError(INVALID_REQUEST, f"{field} must be {what}.", field=field)
+
+
+@contextmanager
+def within(field: str) -> Iterator[None]:
+    """Names of members that are refused inside get ``field.`` before them."""
+    try:
+        yield
+    except ServiceError as error:
+        name = f"{field}.{error.fields['field']}"
+        raise ServiceError(INVALID_REQUEST, f"{field}.{error.message}", field=name) from None
 
 
 def text(body: Body, field: str, longest: int, *, shortest: int = 1, pattern: str = _PRINTABLE) -> str:

@@ -50,12 +50,13 @@ def _gpu(body: fields.Body) -> dict[str, Any] | None:
     if body.get("gpu") is None:
         return None
     gpu = fields.members(body, "gpu", ("index", "uuid", "name", "memoryMiB"))
-    return {
-        "index": fields.number(gpu, "index", 0, 1023),
-        "uuid": fields.text(gpu, "uuid", 128),
-        "name": fields.text(gpu, "name", 200),
-        "memoryMiB": fields.number(gpu, "memoryMiB", 0, 2**40),
-    }
+    with fields.within("gpu"):
+        return {
+            "index": fields.number(gpu, "index", 0, 1023),
+            "uuid": fields.text(gpu, "uuid", 128),
+            "name": fields.text(gpu, "name", 200),
+            "memoryMiB": fields.number(gpu, "memoryMiB", 0, 2**40),
+        }
 
 
 def _labels(body: fields.Body) -> dict[str, str]:
@@ -63,7 +64,8 @@ def _labels(body: fields.Body) -> dict[str, str]:
     fits = isinstance(labels, dict) and len(labels) <= MAX_LABELS
     if not fits or not all(re.fullmatch(r"[A-Za-z0-9._/-]{1,63}", key) for key in labels):
         fields.refuse("labels", f"an object of at most {MAX_LABELS} members with names of letters, digits and ._/-")
-    return {key: fields.text(labels, key, 200, shortest=0) for key in labels}
+    with fields.within("labels"):
+        return {key: fields.text(labels, key, 200, shortest=0) for key in labels}
 
 
 def rendered(row: Row, node: Node, lease: Row | None) -> dict[str, Any]:

@@ -79,7 +79,8 @@ def _results(body: fields.Body) -> list[dict[str, Any]]:
     entries = body.get("results", [])
     if not isinstance(entries, list) or len(entries) > MAX_RESULTS:
         fields.refuse("results", f"a list of at most {MAX_RESULTS} file entries")
-    results = [_entry(entry) for entry in entries]
+    with fields.within("results"):
+        results = [_entry(entry) for entry in entries]
     clash = collision(entry["path"] for entry in results)
     if clash is not None:
         fields.refuse("results", f"without clashing paths ({clash[0]} and {clash[1]} clash)")
@@ -93,14 +94,15 @@ def _results(body: fields.Body) -> list[dict[str, Any]]:
 
 def _entry(entry: object) -> dict[str, Any]:
     if not isinstance(entry, dict) or set(entry) != set(_FILE):
-        fields.refuse("results", f"entries of exactly {', '.join(_FILE)}")
-    problem = path_problem(entry["path"]) if isinstance(entry["path"], str) else "isn't a text"
+        fields.refuse("entry", f"an object of exactly {', '.join(_FILE)}")
+    path = entry["path"]
+    problem = path_problem(path) if isinstance(path, str) else "isn't a text"
     if problem is not None:
-        fields.refuse("results", f"entries with usable paths (one {problem})")
+        fields.refuse("path", f"a path inside the project, but one {problem}")
     if not is_id("obj", entry["objectId"]):
-        fields.refuse("results", "entries with object ids")
+        fields.refuse("objectId", "an object's id")
     return {
-        "path": entry["path"],
+        "path": path,
         "objectId": entry["objectId"],
         "size": fields.number(entry, "size", 0, 2**53),
         "sha256": fields.text(entry, "sha256", 64, pattern=fields.SHA256),
