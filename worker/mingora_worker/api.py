@@ -121,7 +121,7 @@ class NodeApi:
         try:
             return int(json.loads(answer.data)["acked"])
         except (ValueError, KeyError, TypeError) as error:
-            raise _bad() from error
+            raise bad_answer() from error
 
     def report(self, body: dict[str, Any]) -> None:
         self._post("report", body, CALL_SECONDS)
@@ -152,7 +152,7 @@ def _grant(data: Any) -> Grant:
             inputs_digest=str(data["inputsDigest"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise _bad() from error
+        raise bad_answer() from error
     return grant
 
 
@@ -163,7 +163,7 @@ def _beat(data: Any) -> Beat:
             stop = Stop(str(stop["reason"]), min(300.0, max(0.0, float(stop["graceSeconds"]))))
         return Beat(float(data["ttlSeconds"]), data["start"] is True, stop)
     except (KeyError, TypeError, ValueError) as error:
-        raise _bad() from error
+        raise bad_answer() from error
 
 
 def _plain_id(value: Any) -> str:
@@ -173,5 +173,5 @@ def _plain_id(value: Any) -> str:
     return value
 
 
-def _bad() -> BadAnswer:
+def bad_answer() -> BadAnswer:
     return BadAnswer(_("The platform's answer can't be understood. Do the versions of worker and platform match?"))

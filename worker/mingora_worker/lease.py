@@ -26,7 +26,9 @@ IMMEDIATE_SECONDS = 1.0
 
 def steady_clock() -> float:
     """Seconds that never jump; they go on while the machine sleeps where the system can tell (Linux)."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 class Timer:

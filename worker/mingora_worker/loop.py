@@ -155,6 +155,7 @@ class Worker:
     def _settle(self, api: NodeApi, claim_id: str) -> None:
         """Stops while a claim is open: a lease that it got after all is given up in order."""
         try:
+            api.pause(True, _("The worker was stopped."))  # first, so that no job comes after the answer
             grant = api.claim(claim_id, 0)
         except MingoraError:
             return  # the claim stays on disk: the next start asks again

@@ -16,7 +16,7 @@ from mingora.server import parse_server
 from mingora.transport import Transport
 
 from mingora_worker import __version__
-from mingora_worker.api import transient
+from mingora_worker.api import bad_answer, transient
 from mingora_worker.backoff import Backoff
 from mingora_worker.config import Config
 from mingora_worker.console import Console
@@ -140,7 +140,7 @@ class Registrar:
                     ).data
                     return {"id": str(answer["id"]), "token": answer["token"], "name": str(answer["name"])}
                 except (KeyError, TypeError) as error:
-                    raise MingoraError(_("The platform's answer can't be understood.")) from error
+                    raise bad_answer() from error
                 except MingoraError as error:
                     tries = None if tries is None else tries - 1
                     if not transient(error) or isinstance(error, TlsError) or tries == 0:
