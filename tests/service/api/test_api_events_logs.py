@@ -99,7 +99,7 @@ def test_a_job_cancelled_before_placement_is_final(api: Api, token: str, account
 
 
 @pytest.mark.req("JOB-1")
-@pytest.mark.parametrize("query", ["after=-1", "after=x", "limit=0", "limit=1001", "wait=x"])
+@pytest.mark.parametrize("query", ["after=-1", "after=2147483648", "after=x", "limit=0", "limit=1001", "wait=x"])
 def test_bad_event_parameters(api: Api, token: str, account: str, seed: Seed, query: str) -> None:
     assert api.call("GET", f"/jobs/{seed.job(account)}/events?{query}", token).status_code == 400
 
@@ -153,13 +153,25 @@ def test_the_latest_attempt_is_the_default_and_earlier_ones_stay(
     assert (first.data, first.headers["X-Log-Complete"], first.headers["X-Log-Truncated"]) == (b"fir", "false", "true")
     rest = api.call("GET", f"/jobs/{job_id}/logs?attempt=1&offset=3", token)
     assert (rest.data, rest.headers["X-Log-Complete"]) == (b"st", "true")
-    for query in ("attempt=3", "rank=2", "attempt=1&rank=1"):
+    for query in ("attempt=3", f"attempt={2**31 - 1}", "rank=2", "attempt=1&rank=1"):
         assert api.call("GET", f"/jobs/{job_id}/logs?{query}", token).status_code == 404
 
 
 @pytest.mark.req("JOB-1")
 @pytest.mark.parametrize(
-    "query", ["attempt=0", "rank=-1", "offset=-1", "limit=0", "limit=4194305", "tail=x", "tail=1&offset=1", "wait=x"]
+    "query",
+    [
+        "attempt=0",
+        "attempt=2147483648",
+        "rank=2147483648",
+        "rank=-1",
+        "offset=-1",
+        "limit=0",
+        "limit=4194305",
+        "tail=x",
+        "tail=1&offset=1",
+        "wait=x",
+    ],
 )
 def test_bad_log_parameters(api: Api, token: str, account: str, seed: Seed, query: str) -> None:
     assert api.call("GET", f"/jobs/{seed.job(account)}/logs?{query}", token).status_code == 400

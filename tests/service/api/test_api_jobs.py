@@ -159,6 +159,27 @@ def test_cancelling_a_running_job_asks_and_a_finished_one_stays(api: Api, token:
 
 
 @pytest.mark.req("JOB-1")
+def test_racing_cancels_are_one_request(api: Api, token: str, account: str, seed: Seed) -> None:
+    job_id = seed.job(account)
+    attempt(seed, account, job_id)
+    statuses: list[int] = []
+
+    def cancel() -> None:
+        headers = {"Authorization": f"Bearer {token}"}
+        statuses.append(
+            api.app.test_client().post(f"/api/research/v1/jobs/{job_id}/cancel", headers=headers).status_code
+        )
+
+    threads = [threading.Thread(target=cancel) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [202] * 8
+    assert actions(api) == [("job.cancel", job_id)]
+
+
+@pytest.mark.req("JOB-1")
 def test_deleting_lets_go_of_inputs_and_results(api: Api, token: str, account: str, seed: Seed) -> None:
     job_id = api.submit(token).get_json()["id"]
     attempt_id = attempt(seed, account, job_id)

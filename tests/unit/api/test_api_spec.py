@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -110,6 +111,22 @@ def test_all_problems_are_told_at_once_but_bounded() -> None:
     }  # fmt: skip
     assert len(problems_of({**SPEC, **{f"f{number}": 1 for number in range(200)}})) == MAX_PROBLEMS
     assert len(problems_of(inputs=[{}] * 1000)) == MAX_PROBLEMS
+    assert len(problems_of({**SPEC, "command": [1] * 200})) == MAX_PROBLEMS
+
+
+@pytest.mark.req("JOB-1")
+@pytest.mark.parametrize(
+    "huge",
+    [
+        {"data": [1, "a"] * 500_000}, {"command": ["a"] * 1_000_000}, {"env": {str(n): "" for n in range(300_000)}},
+        {str(n): 0 for n in range(300_000)}, {"a": [[[0] * 90] * 90] * 90},
+    ],
+    ids=["data", "command", "env", "members", "lists"],
+)  # fmt: skip
+def test_a_huge_description_is_refused_quickly(huge: dict[str, Any]) -> None:
+    started = time.process_time()
+    assert problems_of({**SPEC, **huge}) == [{"path": "", "message": "has more than 1000 values"}]
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.req("JOB-1")

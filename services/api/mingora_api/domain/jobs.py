@@ -10,6 +10,9 @@ from typing import Any
 STATES = ("queued", "reserved", "running", "stopping", "succeeded", "failed", "cancelled")
 TERMINAL = frozenset(("succeeded", "failed", "cancelled"))
 
+# Numbers of attempts, ranks and events fit 32 bits.
+MAX_NUMBER = 2**31 - 1
+
 _KEY = re.compile(r"[\x20-\x7e]{1,200}")
 
 

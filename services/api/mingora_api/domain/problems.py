@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from mingora_common.errors import INVALID_JOB, ServiceError
@@ -30,9 +31,7 @@ class Problems:
         self.extend((Problem(path, message),))
 
     def extend(self, found: Iterable[Problem]) -> None:
-        for problem in found:
-            if len(self._found) < MAX_PROBLEMS:
-                self._found.append(problem)
+        self._found += islice(found, MAX_PROBLEMS - len(self._found))
 
     def check(self) -> None:
         """Raise ``invalid_job`` when there is any."""

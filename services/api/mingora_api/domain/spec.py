@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,12 @@ from mingora_api.domain.problems import Problem, Problems
 
 SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("job.schema.json").read_text(encoding="utf-8"))
 FEATURES = ("jobs", "logs", "groups")
+
+# Far more than any valid job has (a few hundred values); what is larger isn't worth a schema's time.
+MAX_VALUES = 1000
 MAX_DEPTH = 8
+
+_BAD_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 _UNSUPPORTED = f"isn't supported yet by this server (it has: {', '.join(FEATURES)})"
 _TYPES = {
@@ -31,10 +37,9 @@ _TYPES = {
 def check_spec(spec: dict[str, Any], problems: Problems) -> None:
     """Add what is wrong with ``spec`` to ``problems``; what the schema refuses by name is named."""
     before = len(problems)
-    problems.extend(_text_problems(spec, "", MAX_DEPTH))
+    problems.extend(_unreadable(spec))
     if len(problems) == before:
-        for error in _VALIDATOR.iter_errors(spec):
-            problems.extend(_explain(error))
+        problems.extend(problem for error in _VALIDATOR.iter_errors(spec) for problem in _explain(error))
     if len(problems) == before:
         problems.extend(_beyond_this_server(spec))
 
@@ -101,19 +106,31 @@ def _message(rule: str, value: Any, schema: dict[str, Any]) -> str:
     }[rule]
 
 
-def _text_problems(value: Any, path: str, depth: int) -> Iterator[Problem]:
-    if depth == 0:
-        yield Problem(path, "is nested too deeply")
-    elif isinstance(value, str):
-        if "\x00" in value or any("\ud800" <= character <= "\udfff" for character in value):
+def _unreadable(spec: dict[str, Any]) -> Iterator[Problem]:
+    """What no schema has to look at: too many values, too deep, or text that can't be stored."""
+    count, left = 0, [("", cast(Any, spec), MAX_DEPTH)]
+    while left:
+        path, value, depth = left.pop()
+        children = _children(path, value)
+        count += 1 + len(children)
+        if count > MAX_VALUES:
+            yield Problem("", f"has more than {MAX_VALUES} values")
+            return
+        if children and depth == 0:
+            yield Problem(path, "is nested too deeply")
+            return
+        texts = value if isinstance(value, dict) else [value]
+        if any(isinstance(text, str) and _BAD_TEXT.search(text) for text in texts):
             yield Problem(path, "has text that isn't valid UTF-8, or a NUL")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _text_problems(item, f"{path}[{index}]", depth - 1)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _text_problems(name, path, depth - 1)
-            yield from _text_problems(item, _join(path, name), depth - 1)
+        left += [(where, child, depth - 1) for where, child in children]
+
+
+def _children(path: str, value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(value, (list, dict)):
+        return []
+    if isinstance(value, list):
+        return [(f"{path}[{index}]", item) for index, item in enumerate(value[: MAX_VALUES + 1])]
+    return [(_join(path, name), item) for name, item in islice(value.items(), MAX_VALUES + 1)]
 
 
 def _path(parts: Any) -> str:

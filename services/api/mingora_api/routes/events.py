@@ -9,7 +9,7 @@ from mingora_common.auth import READ
 from mingora_common.clock import rfc3339
 from mingora_common.http import needs, principal, query_int, wait_seconds
 
-from mingora_api.domain.jobs import TERMINAL
+from mingora_api.domain.jobs import MAX_NUMBER, TERMINAL
 from mingora_api.routes.context import context
 from mingora_api.routes.jobs import checked_job_id
 from mingora_api.routes.waiting import watch
@@ -24,7 +24,7 @@ blueprint = Blueprint("events", __name__)
 @needs(READ)
 def show_events(job_id: str) -> Response:
     checked_job_id(job_id)
-    after = query_int("after", 0)
+    after = query_int("after", 0, maximum=MAX_NUMBER)
     limit = query_int("limit", 500, minimum=1, maximum=MAX_PAGE)
     return watch(
         _look(job_id, after, limit),

@@ -9,7 +9,7 @@ from mingora_common.auth import READ
 from mingora_common.errors import INVALID_REQUEST, NOT_FOUND, ServiceError
 from mingora_common.http import needs, principal, query_int, wait_seconds
 
-from mingora_api.domain.jobs import TERMINAL
+from mingora_api.domain.jobs import MAX_NUMBER, TERMINAL
 from mingora_api.domain.logslice import cut
 from mingora_api.routes.context import context
 from mingora_api.routes.jobs import checked_job_id
@@ -58,8 +58,8 @@ def show_log(job_id: str) -> Response:
     checked_job_id(job_id)
     wanted = _Wanted(
         job_id=job_id,
-        attempt=query_int("attempt", 0, minimum=1) if "attempt" in request.args else None,
-        rank=query_int("rank", 0, maximum=1_000_000),
+        attempt=query_int("attempt", 0, minimum=1, maximum=MAX_NUMBER) if "attempt" in request.args else None,
+        rank=query_int("rank", 0, maximum=MAX_NUMBER),
         offset=query_int("offset", 0),
         tail=query_int("tail", 0) if "tail" in request.args else None,
         limit=query_int("limit", 1024 * 1024, minimum=1, maximum=MAX_BYTES),
