@@ -45,12 +45,12 @@ def blueprint(leases: LeaseStore, logs: LogStore, hints: Hints, waker: Waker, wa
         body = json_body(("claimId", "wait"))
         claim_id = fields.text(body, "claimId", 64, shortest=16, pattern=CLAIM_ID)
         wait = wait_seconds(body.get("wait"))
-        if leases.open_claim(account_id, node_id, principal().token_id, claim_id):
-            hints.place(account_id)
+        stamp = leases.open_claim(account_id, node_id, principal().token_id, claim_id)
+        hints.place(account_id)
 
         def look() -> Grant | None:
             changes = Changes()
-            grant = leases.take(account_id, node_id, claim_id, changes)
+            grant = leases.take(account_id, node_id, claim_id, stamp, changes)
             changes.announce(waker, hints)
             return grant
 

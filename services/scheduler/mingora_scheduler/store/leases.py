@@ -92,28 +92,33 @@ class LeaseStore:
 
     # --- claim ---
 
-    def open_claim(self, account_id: str, node_id: str, token_id: str, claim_id: str) -> bool:
-        """Write down that the node waits for work. Returns whether there may be something to place on it.
+    def open_claim(self, account_id: str, node_id: str, token_id: str, claim_id: str) -> int:
+        """Write down that the node waits for work. Returns the claim's stamp, which :meth:`take` asks for.
+
+        A newer claim of the node supersedes an older one: the server can't see that a client went away, so the older
+        may still wait for an answer that nobody reads.
 
         Raises:
             ServiceError: ``not_found``, or ``node_busy`` when it holds a lease under another claim.
         """
         now = self._clock.now()
         with self._database.write() as connection:
-            query = sa.select(nodes.c.pause_reason).where(nodes.c.id == node_id, nodes.c.account_id == account_id)
+            query = sa.select(nodes.c.claimed_at).where(nodes.c.id == node_id, nodes.c.account_id == account_id)
             node = connection.execute(query.with_for_update()).first()
             if node is None:
                 raise ServiceError(NOT_FOUND)
-            lease = live_lease(connection, node_id)
-            _refuse_other_claim(lease, claim_id)
-            waits = lease is None and node.pause_reason is None
-            values = {"last_seen_at": now, **({"claimed_at": now} if waits else {})}
+            _refuse_other_claim(live_lease(connection, node_id), claim_id)
+            stamp = max(now, (node.claimed_at or 0) + 1)
+            values = {"last_seen_at": now, "claimed_at": stamp}
             connection.execute(sa.update(nodes).where(nodes.c.id == node_id).values(values))
             tokens.renew(connection, token_id, now, now + self._token_life)
-        return waits
+        return stamp
 
-    def take(self, account_id: str, node_id: str, claim_id: str, changes: Changes) -> Grant | None:
-        """The lease reserved for this node, or given to this very claim before (with a new token); None without one."""
+    def take(self, account_id: str, node_id: str, claim_id: str, stamp: int, changes: Changes) -> Grant | None:
+        """The lease reserved for this node, or given to this very claim before (with a new token).
+
+        None without one, and None for a claim that a newer one has superseded.
+        """
         with self._database.read() as connection:
             lease = live_lease(connection, node_id)
             exists = sa.select(nodes.c.id).where(nodes.c.id == node_id, nodes.c.account_id == account_id)
@@ -121,29 +126,30 @@ class LeaseStore:
                 raise ServiceError(NOT_FOUND)
         if lease is None:
             return None
-        _refuse_other_claim(lease, claim_id)
         with self._database.write() as connection:
-            return self._take(connection, lease.id, lease.attempt_id, claim_id, changes)
+            return self._take(connection, lease.id, lease.attempt_id, claim_id, stamp, changes)
 
     def _take(
-        self, connection: sa.Connection, lease_id: str, attempt_id: str, claim_id: str, changes: Changes
+        self, connection: sa.Connection, lease_id: str, attempt_id: str, claim_id: str, stamp: int, changes: Changes
     ) -> Grant | None:
         now = self._clock.now()
         loaded = attempts.load(connection, attempt_id)
         row = next((row for row in loaded.leases if row.id == lease_id), None) if loaded else None
         if loaded is None or row is None or row.ended_at is not None or row.expires_at <= now:
             return None
+        node = connection.execute(sa.select(nodes).where(nodes.c.id == row.node_id)).first()
+        if node is None or node.claimed_at != stamp:
+            return None
         _refuse_other_claim(row, claim_id)
         job = connection.execute(sa.select(job_status).where(job_status.c.job_id == row.job_id)).first()
-        node = connection.execute(sa.select(nodes).where(nodes.c.id == row.node_id)).first()
-        if job is None or node is None:
+        if job is None:
             return None
         if row.claim_id is None:
             attempts.advance(connection, loaded, Claimed(row.rank), now, changes)
             guard = (leases.c.id == lease_id, leases.c.claim_id.is_(None))
             connection.execute(sa.update(leases).where(*guard).values(claim_id=claim_id, claimed_at=now))
-            # It waits no more: the next job is placed on it once it claims again.
-            connection.execute(sa.update(nodes).where(nodes.c.id == node.id).values(claimed_at=None))
+        # It waits no more: the next job is placed on it once it claims again.
+        connection.execute(sa.update(nodes).where(nodes.c.id == node.id).values(claimed_at=None))
         token = tokens.issue_lease_token(connection, node, lease_id, now)
         return Grant(row, loaded.row.ranks, token, job.spec, job.inputs)
 
