@@ -19,7 +19,7 @@ import pathlib, time
 for number in range({LINES}):
     print("line", number, flush=True)
     time.sleep(0.1)
-pathlib.Path("results").mkdir()
+pathlib.Path("results").mkdir(exist_ok=True)
 pathlib.Path("results/done.txt").write_text("done")
 """
 
