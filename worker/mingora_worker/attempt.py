@@ -28,9 +28,11 @@ STOP_GRACE_SECONDS = 10.0
 MEMORY_GRACE_SECONDS = 1.0
 # For what the first process left running when it ended.
 LEFTOVER_GRACE_SECONDS = 3.0
+LOOK_SECONDS = 0.05
 PIPE_SECONDS = 3.0
 SAMPLE_SECONDS = 1.0
-FIRST_SAMPLE_SECONDS = 0.05
+# Most short jobs are seen once at least.
+FIRST_SAMPLE_SECONDS = 0.01
 MAX_MESSAGE = 1000
 NO_EXIT = Exit(None, None)
 
@@ -236,7 +238,7 @@ class Attempt:
         until = self._lease.clock() + grace
         while running.alive() and self._lease.clock() < until:
             self._link.check()
-            self._lease.wait(FIRST_SAMPLE_SECONDS)
+            self._lease.wait(LOOK_SECONDS)
         if not running.kill():
             self._warnings.append(_("Some processes of the job could not be ended."))
 
