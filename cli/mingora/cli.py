@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
 from mingora import __version__
+from mingora.api_texts import people_text
 from mingora.commands import COMMANDS
 from mingora.commands.context import Context
 from mingora.errors import ApiError, MingoraError
@@ -28,16 +29,14 @@ def run() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    code = main(sys.argv[1:])
     try:
+        code = main(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_stdout()
-        code = code or 1
-    # Upload threads that an interrupt left behind are cut off with the process.
-    if code == INTERRUPTED:
-        sys.stdout.flush()
-        os._exit(code)
+        code = 1
+    except KeyboardInterrupt:  # before or after a command ran
+        code = INTERRUPTED
     sys.exit(code)
 
 
@@ -93,7 +92,7 @@ def _report(error: MingoraError, out: Output) -> None:
         data = {"code": code, "message": error.message, "hint": hint, "exitCode": error.exit_code, "fields": fields}
         out.emit({"error": data}, "")
         return
-    out.error(error.message, hint)
+    out.error(people_text(error), hint)
     if isinstance(error, ApiError):
         for problem in error.fields.get("problems", [])[:20]:
             out.note(f"  {problem.get('path')}: {problem.get('message')}")

@@ -49,6 +49,8 @@ def stored(path: Path) -> Credentials | None:
             _keep_private(path, file.fileno())
             raw = json.loads(file.read(MAX_FILE_BYTES + 1))
         fields = {name: raw.get(name) for name in Credentials.__dataclass_fields__}
+        if not all(value is None or isinstance(value, str) for value in fields.values()):
+            raise ValueError
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -57,7 +59,7 @@ def stored(path: Path) -> Credentials | None:
         raise NotLoggedIn(
             _("{path} is not a login file.").format(path=path), hint=_("Log in again: mingora login")
         ) from error
-    if not all(isinstance(fields[name], str) and fields[name] for name in ("server", "token")):
+    if not (fields["server"] and fields["token"]):
         raise NotLoggedIn(_("{path} is not a login file.").format(path=path), hint=_("Log in again: mingora login"))
     return Credentials(**fields)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mingora.jobs import TERMINAL
 from mingora.patience import Patience
-from mingora.transport import Answer, Transport
+from mingora.transport import Answer, Query, Transport
 
 LIMIT = 1024 * 1024
 
@@ -55,32 +55,37 @@ class LogReader:
 
     def follow(self) -> Iterator[LogChunk]:
         """What is there and what comes, until the log is complete; without a fixed attempt, until the job is over."""
-        finished: int | None = None
         while True:
-            chunk: LogChunk | None = None
-            over = False
-            with self._patience.turn():
-                answer = self._ask(wait=self._patience.read_seconds())
-                if finished is None or int(answer.headers["x-log-attempt"]) != finished:
-                    finished = None
-                    chunk = self._take(answer)
-                    if answer.headers.get("x-log-complete") == "true":
-                        over = self._wanted is not None or self._job_over(chunk.attempt)
-                        finished = None if over else self._next_attempt()
-                self._patience.answered(changed=bool(chunk and chunk.data), headers=answer.headers)
-            if chunk is not None and (chunk.data or chunk.truncated):
-                yield chunk
-            if over:
+            yield from self._follow_attempt()
+            if self._wanted is not None or not self._next_attempt():
                 return
 
-    def _next_attempt(self) -> int | None:
-        """Lets the next look take whichever attempt is the latest, from its start; returns the one that is done."""
-        done, self._attempt, self._offset, self._tail = self._attempt, None, 0, None
-        return done
+    def _follow_attempt(self) -> Iterator[LogChunk]:
+        complete = False
+        while not complete:
+            chunk: LogChunk | None = None
+            with self._patience.turn():
+                answer = self._ask(wait=self._patience.read_seconds())
+                chunk = self._take(answer)
+                complete = answer.headers.get("x-log-complete") == "true"
+                self._patience.answered(changed=bool(chunk.data) or complete, headers=answer.headers)
+            if chunk is not None and (chunk.data or chunk.truncated):
+                yield chunk
 
-    def _job_over(self, attempt: int) -> bool:
-        job = self._transport.request_json("GET", self._job).data
-        return job["state"] in TERMINAL and (job["attempt"] or 0) <= attempt
+    def _next_attempt(self) -> bool:
+        """Waits until the job is over (False) or has an attempt after the one that was read (True)."""
+        done, state = self._attempt or 0, None
+        while True:
+            with self._patience.turn():
+                query: Query = {"wait": self._patience.read_seconds(), "knownState": state} if state else {}
+                answer = self._transport.request_json("GET", self._job, query=query)
+                if (answer.data["attempt"] or 0) > done:
+                    self._attempt, self._offset, self._tail = None, 0, None
+                    return True
+                if answer.data["state"] in TERMINAL:
+                    return False
+                changed, state = answer.data["state"] != state, answer.data["state"]
+                self._patience.answered(changed=changed, headers=answer.headers)
 
     def _ask(self, wait: float | None) -> Answer:
         query = {

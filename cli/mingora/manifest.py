@@ -170,6 +170,8 @@ def _file(entry: os.DirEntry[str], path: str, problems: list[tuple[str, str]]) -
 
 def _is_junction(entry: os.DirEntry[str]) -> bool:
     """Windows' mount-point folders lead elsewhere like links do; Python knows them from 3.12 on."""
+    if os.name != "nt":
+        return False
     tag = getattr(entry.stat(follow_symlinks=False), "st_reparse_tag", 0)
     return bool(tag == getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1))
 

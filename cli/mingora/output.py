@@ -5,6 +5,7 @@ Text that came from elsewhere is made harmless for a terminal: it can't move the
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 import threading
@@ -46,6 +47,7 @@ class Output:
         self._stage = ""
         self._drawn = 0.0
         self._lock = threading.Lock()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def emit(self, data: Mapping[str, Any], text: str) -> None:
         """One result: `data` for programs, `text` for people."""
@@ -60,7 +62,7 @@ class Output:
         """A log's bytes: as they are into a file or pipe, made harmless on a terminal."""
         self.clear_bar()
         if self.stdout.isatty():
-            self.stdout.write(harmless(data.decode("utf-8", "replace").replace("\r\n", "\n")))
+            self.stdout.write(harmless(self._decoder.decode(data).replace("\r\n", "\n")))
             self.stdout.flush()
         else:
             self.stdout.flush()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import select
 import threading
 import time
@@ -19,6 +20,7 @@ from urllib.parse import quote, urlencode
 from mingora.errors import (
     ApiError,
     LostAnswer,
+    NotLoggedIn,
     NotSent,
     OutcomeUnknown,
     RateLimited,
@@ -41,6 +43,7 @@ MAX_JSON_BYTES = 32 * 1024 * 1024
 CHUNK = 1024 * 1024
 # A write that can't be repeated doesn't go out on a connection idle for longer: the server may be closing it.
 FRESH_SECONDS = 1.0
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 
 Query = Mapping[str, str | int | float | bool | None]
 
@@ -109,22 +112,12 @@ class Transport:
         elif body is not None:
             raw = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
             extra["Content-Type"] = "application/json"
-        answer = self.request_bytes(
-            method,
-            path,
-            body=raw,
-            query=query,
-            headers=extra,
-            timeout=timeout,
-            idempotent=idempotent,
-            attempts=attempts,
-        )
-        if not answer.data:
-            return Answer(answer.status, answer.headers, None)
-        try:
-            return Answer(answer.status, answer.headers, json.loads(answer.data))
-        except ValueError as error:
-            raise LostAnswer(_("The server's answer is not JSON.")) from error
+
+        def once(safe: bool) -> Answer:
+            with self._exchange(method, path, raw, query, extra, timeout, fresh=not safe) as response:
+                return Answer(response.status, _headers(response), _parsed(_read(response, MAX_JSON_BYTES)))
+
+        return self._with_retries(once, method, idempotent, attempts)
 
     def request_bytes(
         self,
@@ -253,6 +246,8 @@ class Transport:
         result = {"Host": self.server.netloc, "User-Agent": self._user_agent, "Accept-Encoding": "identity"}
         token = self._token() if callable(self._token) else self._token
         if token:
+            if not _TOKEN.fullmatch(token):  # http.client would name it in its error
+                raise NotLoggedIn(_("The token has characters that no token has."))
             result["Authorization"] = f"Bearer {token}"
         result.update(headers or {})
         return result
@@ -385,10 +380,18 @@ def _read(response: http.client.HTTPResponse, limit: int) -> bytes:
     return b"".join(blocks)
 
 
+def _parsed(body: bytes) -> Any:
+    """The JSON of an answer; None without a body. What isn't JSON doesn't come from this API: the answer is lost."""
+    try:
+        return json.loads(body) if body else None
+    except (ValueError, RecursionError) as error:
+        raise LostAnswer(_("The server's answer is not JSON.")) from error
+
+
 def _api_error(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     """The error of an answer; a body that isn't this API's (a proxy's page) gets the code `http_<status>`."""
     fields: dict[str, Any] = {}
-    with contextlib.suppress(ValueError, LookupError, TypeError):
+    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
         fields = dict(json.loads(body)["error"])
     code = str(fields.pop("code", f"http_{status}"))
     message = str(fields.pop("message", "")) or _("The server answered with status {status}.").format(status=status)

@@ -38,10 +38,6 @@ def _login(args: argparse.Namespace, context: Context) -> int:
             data = transport.request_json("POST", "/tokens", body=body).data
         except OutcomeUnknown as error:
             raise OutcomeUnknown(error.message, error.cause, hint=_("Log in again.")) from error
-        except ApiError as error:
-            if error.code == "bad_credentials":
-                raise NotLoggedIn(_("The name or the password is wrong.")) from error
-            raise
     account = data["account"]["name"]
     login = credentials.Credentials(
         transport.server.origin, data["token"], ca_file, account, data["id"], data["expiresAt"]

@@ -14,8 +14,8 @@ from mingora.ignore import parse, verdict
 
 # Whole trees of short names in few letters, so that patterns often meet them; written from gitignore's grammar.
 NAMES = [
-    *["a", "b"] * 3, *["ab"] * 2, "aab", "a.b", "x.py", "ü", "üb", " a", "a ", "[a]", "!a", "#b", "a-b", "A", "ab1", "**",
-    "b\t",
+    *["a", "b"] * 3, *["ab"] * 2, "aab", "a.b", "x.py", "ü", "üb", " a", "a ", "[a]", "!a", "#b", "a-b", "A", "ab1",
+    "**", "b\t",
 ]  # fmt: skip
 PIECES = [
     "*", "**", "***", "?", "a", "b", "ab", ".", "x.py", "[ab]", "[!a]", "[^b]", "[a-b]", "[]a]", "[!]a]", "[[:alpha:]]",
