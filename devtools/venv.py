@@ -76,7 +76,7 @@ def _make() -> None:
 
 def _pip(*arguments: str) -> None:
     # Never --isolated: it would lose the machine's own index and wheel folders.
-    command = [str(PYTHON), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    command = [str(PYTHON), "-m", "pip", "-qq", "--disable-pip-version-check", *arguments]
     if subprocess.run(command, check=False).returncode != 0:
         raise SetupError("pip could not install the packages; its own message is above.")
 
