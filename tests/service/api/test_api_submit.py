@@ -11,6 +11,7 @@ from mingora_common.blobs import ObjectRef
 from mingora_common.db.schema import jobs
 from mingora_common.errors import UNAVAILABLE, ServiceError
 from service.api.api_harness import SPEC, Api, entry
+from sqlalchemy.exc import OperationalError
 from support import Seed
 
 
@@ -154,3 +155,17 @@ def test_racing_submits_make_one_job_a_key_and_keep_the_limit(api: Api, seed: Se
     # Whoever lost has let go of its pins.
     with api.database.read() as connection:
         assert set(api.pins.held) == set(connection.execute(sa.select(jobs.c.id)).scalars())
+
+
+@pytest.mark.req("JOB-1")
+def test_after_an_unknown_outcome_the_pins_stay(api: Api, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise OperationalError("COMMIT", None, Exception("the connection was lost"))
+
+    monkeypatch.setattr("mingora_api.store.jobs.insert", broken)
+    answer = api.submit(token, inputs=[entry()])
+    assert answer.status_code == 503
+    # The row may be there: only blobstore's sweep, which sees whether it is, may let go of its inputs.
+    assert len(api.pins.held) == 1 and api.hints.sent == []
+    monkeypatch.undo()
+    assert api.submit(token, inputs=[entry()]).status_code == 201

@@ -14,6 +14,7 @@ from mingora_common.clock import DAY
 from mingora_common.db import schema
 from mingora_common.errors import ServiceError
 from service.api.api_harness import Api
+from sqlalchemy.exc import OperationalError
 from support import FakeClock, Seed, bearer
 
 PASSWORD = "doğru at pili 电池"
@@ -268,3 +269,12 @@ def test_long_expired_tokens_are_dropped_at_the_next_sign_in(api: Api, leyla: st
     sign_in(api)
     with api.database.read() as connection:
         assert len(connection.execute(sa.select(schema.tokens)).all()) == 2
+
+
+@pytest.mark.req("AUTH-4")
+def test_a_call_succeeds_though_its_use_cannot_be_noted(api: Api, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise OperationalError("UPDATE", None, Exception("locked"))
+
+    monkeypatch.setattr("mingora_api.store.tokens.note_use", broken)
+    assert api.call("GET", "/account", token).status_code == 200
