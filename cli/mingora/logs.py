@@ -65,10 +65,12 @@ class LogReader:
         while not complete:
             chunk: LogChunk | None = None
             with self._patience.turn():
+                before = self._attempt
                 answer = self._ask(wait=self._patience.read_seconds())
                 chunk = self._take(answer)
                 complete = answer.headers.get("x-log-complete") == "true"
-                self._patience.answered(changed=bool(chunk.data) or complete, headers=answer.headers)
+                changed = bool(chunk.data) or complete or self._attempt != before  # an attempt's begin is news too
+                self._patience.answered(changed=changed, headers=answer.headers)
             if chunk is not None and (chunk.data or chunk.truncated):
                 yield chunk
 
