@@ -18,7 +18,7 @@ from mingora.commands import COMMANDS
 from mingora.commands.context import Context
 from mingora.errors import ApiError, MingoraError
 from mingora.i18n import _, translate_argparse
-from mingora.output import Output, harmless
+from mingora.output import Output, harmless, size_text
 
 INTERRUPTED = 130
 
@@ -107,7 +107,8 @@ def _api_hint(error: MingoraError) -> str | None:
     fields = error.fields
     if error.code == "quota_exceeded":
         text = _("The limit {limit} is {allowed}; {used} are used. Old jobs are deleted with: mingora rm ID")
-        return text.format(limit=fields.get("limit"), allowed=fields.get("allowed"), used=fields.get("used"))
+        show = size_text if fields.get("limit") == "maxBytes" else str
+        return text.format(limit=fields.get("limit"), allowed=show(fields["allowed"]), used=show(fields["used"]))
     if error.code == "rate_limited" and error.retry_after:
         return _("Try again in {seconds} s.").format(seconds=round(error.retry_after))
     hints = {

@@ -111,6 +111,7 @@ class _Upload:
         still: list[_Open] = []
         for file, found in zip(files, answer.data["objects"], strict=True):
             if "error" in found:
+                self._release(answer.data["objects"])
                 raise _refused(file, found["error"])
             self.ids[file.sha256] = found["id"]
             if found["state"] == "complete":
@@ -121,6 +122,16 @@ class _Upload:
             still.append(_Open(found["id"], file, size, missing, len(missing)))
             self._count(file, sum(min(size, file.size - index * size) for index in present))
         return still
+
+    def _release(self, objects: list[dict[str, Any]]) -> None:
+        """Gives back the space that objects without a single part have reserved for an upload that can't be."""
+
+        def delete(found: dict[str, Any]) -> None:
+            with contextlib.suppress(ApiError):
+                self._transport.request_json("DELETE", f"/objects/{found['id']}", idempotent=True)
+
+        empty = [found for found in objects if found.get("state") == "open" and not found["present"]]
+        run_all(empty, delete, self._threads)
 
     def _send_next(self, item: _Open) -> None:
         """Sends the object's next missing part; the last one asks for completion in the same request."""

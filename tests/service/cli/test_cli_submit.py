@@ -230,6 +230,20 @@ def test_a_full_quota_names_the_limit_and_the_file(platform: FakePlatform, clien
     assert (caught.value.exit_code, caught.value.fields["limit"]) == (6, "maxBytes")
 
 
+@pytest.mark.req("BLOB-4", "CLI-9")
+def test_a_refused_upload_gives_back_what_it_reserved(platform: FakePlatform, client: Client, project: Project) -> None:
+    begun = platform.open_object({"size": 10, "sha256": hashlib.sha256(b"0123456789").hexdigest(), "kind": "input"})
+    platform.content[begun["id"]], begun["present"] = {0: b"01234567"}, [0]
+    fresh = platform.open_object({"size": 1, "sha256": hashlib.sha256(b"a").hexdigest(), "kind": "input"})
+    error = {"code": "quota_exceeded", "message": "full", "limit": "maxBytes", "allowed": 10, "used": 9}
+    platform.fail("POST", "/objects/batch", "answer", 200)
+    platform.faults[0].body = {"objects": [begun, fresh, {"error": error}]}
+    with pytest.raises(ApiError):
+        client.submit(project(a=b"0123456789", b=b"a", c=b"c"), key="k")
+    assert fresh["id"] not in platform.objects
+    assert begun["id"] in platform.objects
+
+
 @pytest.mark.req("CLI-8")
 @pytest.mark.parametrize("key", ["", "x" * 201, "ü", "a\nb"])
 def test_a_key_that_is_no_header_value_is_refused(client: Client, project: Project, key: str) -> None:
