@@ -91,12 +91,16 @@ def test_threads_and_processes_write_at_once(content: ContentStore, content_file
     other = context.Process(target=put_many, args=(str(content_file), "obj_2"))
     other.start()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda index: content.put(key(index=index), DATA, now=1), range(40)))
-        pieces = list(pool.map(lambda index: content.read(key(index=index), 0, PIECE), range(40)))
+        pieces = list(pool.map(lambda index: put_and_read(content, key(index=index)), range(40)))
     other.join(60)
     assert other.exitcode == 0
     assert pieces == [DATA[:PIECE]] * 40
     assert content.sizes([key("obj_2", index=index) for index in range(20)]) == [len(DATA)] * 20
+
+
+def put_and_read(content: ContentStore, one: PartKey) -> bytes | None:
+    content.put(one, DATA, now=1)
+    return content.read(one, 0, PIECE)
 
 
 def put_many(path: str, name: str) -> None:

@@ -104,7 +104,9 @@ class Uploads:
             ).rowcount
             if receiving:
                 row = {"object_id": key.object_id, "idx": key.index, "size": size, "sha256": key.sha256}
-                connection.execute(insert_new(connection, parts).values(**row, stored_at=now).on_conflict_do_nothing())
+                fresh = insert_new(connection, parts).values(**row, stored_at=now).on_conflict_do_nothing()
+                if connection.execute(fresh.returning(parts.c.idx)).first() is not None:
+                    return None
             state = _state(connection, key.object_id, key.generation)
             held = _part_digest(connection, key.object_id, key.index)
         return NOT_FOUND if state is None else refusal(state, held, key.sha256)
