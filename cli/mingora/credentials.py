@@ -11,7 +11,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mingora.errors import NotLoggedIn, UsageProblem
@@ -71,22 +71,19 @@ def load(environ: Mapping[str, str] | None = None) -> Credentials:
     """
     env = os.environ if environ is None else environ
     url, token, ca_file = (env.get(name) or None for name in ("MINGORA_URL", "MINGORA_TOKEN", "MINGORA_CA_FILE"))
-    saved = None if url and token and ca_file else stored(config_path(env))
-    if saved is not None and url and not token and _origin(url) != _origin(saved.server):
+    if url and token:
+        return Credentials(url, token, ca_file)
+    saved = stored(config_path(env))
+    if saved is None:
+        raise NotLoggedIn(_("Not logged in."), hint=_("Log in first: mingora login --identifier NAME --server URL"))
+    if url and _origin(url) != _origin(saved.server):
         raise NotLoggedIn(
             _("The stored login belongs to {server}, not to MINGORA_URL.").format(server=saved.server),
             hint=_("Log in there: mingora login --server {url}").format(url=url),
         )
-    if url is None:
-        url = saved.server if saved else None
-    if url is None or (token is None and saved is None):
-        raise NotLoggedIn(_("Not logged in."), hint=_("Log in first: mingora login --identifier NAME --server URL"))
-    same_server = saved is not None and _origin(url) == _origin(saved.server)
-    if ca_file is None and saved is not None and same_server:
-        ca_file = saved.ca_file
-    if token is not None or saved is None:
-        return Credentials(url, token or "", ca_file)
-    return Credentials(url, saved.token, ca_file, saved.account, saved.token_id, saved.expires_at)
+    if token:
+        return Credentials(saved.server, token, ca_file or saved.ca_file)
+    return replace(saved, ca_file=ca_file or saved.ca_file)
 
 
 def save(credentials: Credentials, path: Path) -> None:

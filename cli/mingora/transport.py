@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from mingora.answers import api_error, headers_of, parsed, read_all, steps, why
 from mingora.errors import (
     ApiError,
     LostAnswer,
     NotLoggedIn,
     NotSent,
     OutcomeUnknown,
-    RateLimited,
     TlsError,
     TransportError,
     outcome_unknown,
@@ -40,7 +40,6 @@ API = "/api/research/v1"
 CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 60.0
 MAX_JSON_BYTES = 32 * 1024 * 1024
-CHUNK = 1024 * 1024
 # A write that can't be repeated doesn't go out on a connection idle for longer: the server may be closing it.
 FRESH_SECONDS = 1.0
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
@@ -55,6 +54,14 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     data: Any
+
+
+@dataclass
+class _Kept:
+    """A thread's open connection and when it was last used (monotonic seconds)."""
+
+    connection: http.client.HTTPConnection
+    used: float
 
 
 class Transport:
@@ -80,9 +87,8 @@ class Transport:
         self._token = token
         self._user_agent = user_agent or f"mingora/{__version__}"
         self._sleep = sleep
-        self._local = threading.local()
         self._lock = threading.Lock()
-        self._open: set[http.client.HTTPConnection] = set()
+        self._kept: dict[threading.Thread, _Kept] = {}
         self._context: ssl.SSLContext | None = None
 
     # -- requests ---------------------------------------------------------------------------------------------
@@ -115,7 +121,7 @@ class Transport:
 
         def once(safe: bool) -> Answer:
             with self._exchange(method, path, raw, query, extra, timeout, fresh=not safe) as response:
-                return Answer(response.status, _headers(response), _parsed(_read(response, MAX_JSON_BYTES)))
+                return Answer(response.status, headers_of(response), parsed(read_all(response, MAX_JSON_BYTES)))
 
         return self._with_retries(once, method, idempotent, attempts)
 
@@ -136,7 +142,7 @@ class Transport:
 
         def once(safe: bool) -> Answer:
             with self._exchange(method, path, body, query, headers, timeout, fresh=not safe) as response:
-                return Answer(response.status, _headers(response), _read(response, limit))
+                return Answer(response.status, headers_of(response), read_all(response, limit))
 
         return self._with_retries(once, method, idempotent, attempts)
 
@@ -151,15 +157,14 @@ class Transport:
     ) -> Iterator[tuple[Answer, Iterator[bytes]]]:
         """One GET, once, whose body is read in steps; a body cut short raises `LostAnswer`. See `transfer`."""
         with self._exchange("GET", path, None, query, headers, timeout, fresh=False) as response:
-            yield Answer(response.status, _headers(response), None), _steps(response)
+            yield Answer(response.status, headers_of(response), None), steps(response)
 
     def close(self) -> None:
         """Closes every thread's connection. A request in flight elsewhere ends with an error."""
         with self._lock:
-            connections, self._open = self._open, set()
-        for connection in connections:
-            connection.close()
-        self._local = threading.local()
+            kept, self._kept = self._kept, {}
+        for one in kept.values():
+            one.connection.close()
 
     def __enter__(self) -> Transport:
         return self
@@ -200,22 +205,20 @@ class Transport:
         *,
         fresh: bool,
     ) -> Iterator[http.client.HTTPResponse]:
-        connection = self._connection(timeout or READ_TIMEOUT, fresh)
+        kept = self._connection(timeout or READ_TIMEOUT, fresh)
         clean = False
         try:
-            response = self._send(connection, method, _target(path, query), body, self._request_headers(headers))
-            if response.status >= 300:
-                raise _api_error(response.status, _headers(response), _read(response, MAX_JSON_BYTES))
-            yield response
-            clean = response.isclosed() and not response.will_close
-        except ApiError:
-            clean = response.isclosed() and not response.will_close
-            raise
+            response = self._send(kept.connection, method, _target(path, query), body, self._request_headers(headers))
+            try:
+                if response.status >= 300:
+                    raise api_error(response.status, headers_of(response), read_all(response, MAX_JSON_BYTES))
+                yield response
+            finally:
+                clean = response.isclosed() and not response.will_close
         finally:
-            if clean:
-                self._local.used = time.monotonic()
-            else:
-                self._drop(connection)
+            kept.used = time.monotonic()
+            if not clean:
+                self._drop(kept)
 
     def _send(
         self,
@@ -239,7 +242,7 @@ class Transport:
             return connection.getresponse()
         except (http.client.HTTPException, OSError) as error:
             raise LostAnswer(
-                _("No answer from {server}: {reason}").format(server=self.server.origin, reason=_why(error))
+                _("No answer from {server}: {reason}").format(server=self.server.origin, reason=why(error))
             ) from error
 
     def _request_headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
@@ -254,20 +257,25 @@ class Transport:
 
     # -- connections ------------------------------------------------------------------------------------------
 
-    def _connection(self, timeout: float, fresh: bool) -> http.client.HTTPConnection:
-        kept: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if kept is not None and kept.sock is not None:
-            idle = time.monotonic() - self._local.used
-            if not (fresh and idle > FRESH_SECONDS) and not _readable(kept.sock):
-                kept.sock.settimeout(timeout)
+    def _connection(self, timeout: float, fresh: bool) -> _Kept:
+        """This thread's connection: the kept one while the server hasn't ended it, else a new one."""
+        thread = threading.current_thread()
+        with self._lock:
+            kept = self._kept.get(thread)
+            gone = [self._kept.pop(other) for other in list(self._kept) if not other.is_alive()]
+        for one in gone:
+            one.connection.close()
+        if kept is not None:
+            stale = fresh and time.monotonic() - kept.used > FRESH_SECONDS
+            if kept.connection.sock is not None and not stale and not _readable(kept.connection.sock):
+                kept.connection.sock.settimeout(timeout)
                 return kept
             self._drop(kept)
-        connection = self._connect()
-        connection.sock.settimeout(timeout)
-        self._local.connection, self._local.used = connection, time.monotonic()
+        kept = _Kept(self._connect(), time.monotonic())
+        kept.connection.sock.settimeout(timeout)
         with self._lock:
-            self._open.add(connection)
-        return connection
+            self._kept[thread] = kept
+        return kept
 
     def _connect(self) -> http.client.HTTPConnection:
         import http.client
@@ -281,20 +289,25 @@ class Transport:
             connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT)
         try:
             connection.connect()
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # cut off, as by a server that is stopping
+            connection.close()
+            raise self._not_reached(error) from error
         except ssl.SSLError as error:
             connection.close()
             raise TlsError(
                 _("The TLS connection to {server} failed: {reason}").format(
-                    server=self.server.origin, reason=_why(error)
+                    server=self.server.origin, reason=why(error)
                 ),
                 hint=_("If the server has an authority of its own, name its certificate with --ca-file."),
             ) from error
         except (OSError, UnicodeError) as error:
             connection.close()
-            raise NotSent(
-                _("{server} can't be reached: {reason}").format(server=self.server.origin, reason=_why(error))
-            ) from error
+            raise self._not_reached(error) from error
         return connection
+
+    def _not_reached(self, error: BaseException) -> NotSent:
+        text = _("{server} can't be reached: {reason}")
+        return NotSent(text.format(server=self.server.origin, reason=why(error)))
 
     def _tls(self) -> ssl.SSLContext:
         import ssl
@@ -305,18 +318,17 @@ class Transport:
                     context = ssl.create_default_context(cafile=self._ca_file)
                 except (OSError, ssl.SSLError) as error:
                     raise TlsError(
-                        _("The CA file {path} can't be used: {reason}").format(path=self._ca_file, reason=_why(error))
+                        _("The CA file {path} can't be used: {reason}").format(path=self._ca_file, reason=why(error))
                     ) from error
                 context.minimum_version = ssl.TLSVersion.TLSv1_2
                 self._context = context
             return self._context
 
-    def _drop(self, connection: http.client.HTTPConnection) -> None:
-        connection.close()
+    def _drop(self, kept: _Kept) -> None:
+        kept.connection.close()
         with self._lock:
-            self._open.discard(connection)
-        if getattr(self._local, "connection", None) is connection:
-            self._local.connection = None
+            if self._kept.get(threading.current_thread()) is kept:
+                del self._kept[threading.current_thread()]
 
 
 def _readable(sock: Any) -> bool:
@@ -341,94 +353,3 @@ def _text(value: str | int | float | bool) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
     return str(value)
-
-
-def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
-    return {name.lower(): value for name, value in response.getheaders()}
-
-
-def _steps(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    import http.client
-
-    left = response.length
-    while True:
-        try:
-            block = response.read1(CHUNK) if left is None else response.read(min(CHUNK, left))
-        except (http.client.HTTPException, OSError) as error:
-            raise LostAnswer(_("The answer broke off: {reason}").format(reason=_why(error))) from error
-        if left is not None:
-            left -= len(block)
-            if not block and left:
-                raise LostAnswer(_("The answer broke off: {reason}").format(reason=_("connection closed")))
-        if not block:
-            response.close()
-            return
-        yield block
-        if left == 0:
-            response.close()
-            return
-
-
-def _read(response: http.client.HTTPResponse, limit: int) -> bytes:
-    blocks: list[bytes] = []
-    size = 0
-    for block in _steps(response):
-        size += len(block)
-        if size > limit:
-            raise LostAnswer(_("The server's answer is too long."))
-        blocks.append(block)
-    return b"".join(blocks)
-
-
-def _parsed(body: bytes) -> Any:
-    """The JSON of an answer; None without a body. What isn't JSON doesn't come from this API: the answer is lost."""
-    try:
-        return json.loads(body) if body else None
-    except (ValueError, RecursionError) as error:
-        raise LostAnswer(_("The server's answer is not JSON.")) from error
-
-
-def _api_error(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """The error of an answer; a body that isn't this API's (a proxy's page) gets the code `http_<status>`."""
-    fields: dict[str, Any] = {}
-    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
-        fields = dict(json.loads(body)["error"])
-    code = str(fields.pop("code", f"http_{status}"))
-    message = str(fields.pop("message", "")) or _("The server answered with status {status}.").format(status=status)
-    retryable = fields.pop("retryable", False) is True
-    kind = RateLimited if status == 429 else ApiError
-    return kind(
-        code,
-        status,
-        message,
-        retryable=retryable,
-        fields=fields,
-        retry_after=_retry_after(headers.get("retry-after")),
-        request_id=headers.get("x-request-id"),
-    )
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Seconds of a Retry-After header, which may also be a date (RFC 9110, 10.2.3)."""
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        from email.utils import parsedate_to_datetime
-
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - time.time()
-        except (TypeError, ValueError):
-            return None
-    return max(0.0, seconds) if seconds == seconds else None
-
-
-def _why(error: BaseException) -> str:
-    """A short reason without Python's class names where the system has words for it."""
-    if isinstance(error, TimeoutError):
-        return _("timed out")
-    verify = getattr(error, "verify_message", None)
-    if verify:
-        return str(verify)
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

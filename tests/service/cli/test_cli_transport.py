@@ -152,10 +152,12 @@ def test_a_thread_keeps_its_connection(platform: FakePlatform, transport: Transp
         transport.request_json("GET", "/jobs/job_unknown")
     transport.request_json("GET", "/account")
     assert len({seen.connection for seen in platform.seen}) == 1
-    thread = threading.Thread(target=transport.request_json, args=("GET", "/account"))
-    thread.start()
-    thread.join()
-    assert len({seen.connection for seen in platform.seen}) == 2
+    for _n in range(3):
+        thread = threading.Thread(target=transport.request_json, args=("GET", "/account"))
+        thread.start()
+        thread.join()
+    assert len({seen.connection for seen in platform.seen}) == 4
+    assert len(transport._kept) == 2  # this thread's and the last one's: those of ended threads are closed
 
 
 @pytest.mark.req("CLI-10")
@@ -164,7 +166,7 @@ def test_a_write_never_goes_out_on_a_connection_the_server_has_closed(
 ) -> None:
     platform.add_job()
     transport.request_json("GET", "/account")
-    kept = transport._local.connection
+    (kept,) = (one.connection for one in transport._kept.values())
     kept.sock.shutdown(socket.SHUT_RD)  # as readable as a connection that the other side has ended
     assert transport.request_json("POST", "/jobs/job_00000001/cancel", body={}).status == 202
 
