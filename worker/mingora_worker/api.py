@@ -10,6 +10,7 @@ from typing import Any
 from mingora.errors import ApiError, InsecureServer, MingoraError, OutcomeUnknown, TransportError
 from mingora.transport import Transport
 
+from mingora_worker.console import plain
 from mingora_worker.texts import _
 
 WAIT_SECONDS = 15.0
@@ -19,6 +20,8 @@ SLACK_SECONDS = 10.0
 BEAT_SLACK_SECONDS = 5.0
 CALL_SECONDS = 20.0
 MAX_CHUNK = 1024 * 1024
+MAX_MESSAGE = 1000
+MAX_PAUSE_REASON = 500
 _ID = re.compile(r"[a-z]{2,6}_[A-Za-z0-9_-]{1,100}")
 _GONE_CODES = frozenset({"lease_lost", "invalid_token", "not_found"})
 
@@ -87,8 +90,10 @@ class NodeApi:
         data = self._post("claim", {"claimId": claim_id, "wait": wait}, wait + SLACK_SECONDS)
         return None if data is None else _grant(data)
 
-    def pause(self, paused: bool, reason: str | None) -> None:
-        self._post("pause", {"paused": paused, "reason": reason}, CALL_SECONDS)
+    def pause(self, reason: str | None) -> None:
+        """Says why no job is claimed for now, or with None that jobs are claimed again."""
+        text = None if reason is None else wire_text(reason)[:MAX_PAUSE_REASON]
+        self._post("pause", {"paused": reason is not None, "reason": text}, CALL_SECONDS)
 
     def ready(self, lease_id: str, attempt: int, digest: str) -> Beat:
         return _beat(self._post("ready", _lease(lease_id, attempt, inputsDigest=digest), CALL_SECONDS))
@@ -130,6 +135,11 @@ class NodeApi:
         return self.transport.request_json(
             "POST", f"{self._node}/{action}", body=body, timeout=timeout, idempotent=True, attempts=1
         ).data
+
+
+def wire_text(text: str) -> str:
+    """A message as the platform takes it: names of files that aren't UTF-8 are escaped, control characters blanks."""
+    return plain(text.encode("utf-8", "backslashreplace").decode())[:MAX_MESSAGE]
 
 
 def _lease(lease_id: str, attempt: int, **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from mingora.errors import ApiError, MingoraError
 from mingora.transfer import upload_files
 
-from mingora_worker.api import Grant, Stop
+from mingora_worker.api import Grant, Stop, wire_text
 from mingora_worker.caller import TICK_SECONDS
 from mingora_worker.environment import job_environment
 from mingora_worker.link import Abandoned, LeaseLost, Link
@@ -33,7 +33,6 @@ PIPE_SECONDS = 3.0
 SAMPLE_SECONDS = 1.0
 # Most short jobs are seen once at least.
 FIRST_SAMPLE_SECONDS = 0.01
-MAX_MESSAGE = 1000
 NO_EXIT = Exit(None, None)
 
 
@@ -300,7 +299,7 @@ class Attempt:
     def _report(self, outcome: Outcome, log_bytes: int, entries: list[dict[str, Any]]) -> dict[str, Any]:
         reason = None
         if outcome.code is not None:
-            reason = {"code": outcome.code, "message": outcome.message[:MAX_MESSAGE]}
+            reason = {"code": outcome.code, "message": wire_text(outcome.message)}
         return {
             "leaseId": self._lease.id,
             "attempt": self._lease.attempt,
@@ -311,7 +310,7 @@ class Attempt:
             "logBytes": log_bytes,
             "results": entries,
             "usage": _usage(self._usage),
-            "warnings": self._warnings,
+            "warnings": [wire_text(text) for text in self._warnings],
         }
 
     def _say_end(self, outcome: Outcome) -> None:

@@ -30,6 +30,7 @@ class _Report:
     def __init__(self) -> None:
         self.good = True
         self.machine: Machine | None = None
+        self.folder_is_free = False
 
     def fine(self, text: str) -> None:
         print(f"ok       {plain(text)}")
@@ -66,6 +67,7 @@ def _folder(report: _Report, config: Config) -> None:
     root = Root(config.root)
     root.open()
     root.close()
+    report.folder_is_free = True
     report.fine(_("folder: {path}").format(path=config.root))
     space = Disk(config.root, config.max_disk).problem()
     if space is None:
@@ -75,6 +77,6 @@ def _folder(report: _Report, config: Config) -> None:
 
 
 def _platform(report: _Report, config: Config) -> None:
-    if report.machine is not None:
+    if report.machine is not None and report.folder_is_free:  # else a running worker's record would be changed
         registrar = Registrar(Root(config.root), config, report.machine, Console(), pause=lambda _seconds: None)
         report.fine(registrar.probe())

@@ -43,6 +43,15 @@ class Console:
             except (OSError, ValueError):
                 return
 
+    def complain(self, message: str, hint: str | None) -> None:
+        """Says why the worker ends, and the remedy."""
+        if self._json:
+            self.event("error", message, hint=hint)
+            return
+        print(f"mingora-worker: {plain(message)}", file=self._stream)
+        if hint:
+            print(f"  {plain(hint)}", file=self._stream)
+
     def trouble(self, error: MingoraError) -> None:
         """Says that the platform can't be reached; the same again not before a minute has passed."""
         now = time.monotonic()

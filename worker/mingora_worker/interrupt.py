@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first asks the worker to finish in order, the second to stop at once."""
+"""SIGTERM, SIGINT and SIGHUP: the first asks the worker to finish in order, the second to stop at once."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ class Interrupt:
         self._has_job = False
 
     def install(self) -> None:
-        """Handles both signals from now on, and lets through what a parent process had blocked."""
+        """Handles the signals from now on, and lets through what a parent process had blocked."""
         if sys.platform != "win32":
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup wants the worker to go on
+                signal.signal(signal.SIGHUP, lambda _number, _frame: self.ask())
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self.ask())
 
     def ask(self) -> None:
-        """Called for every signal. Without a job to end, the second ends the program whatever it waits for."""
+        """Called for every signal.
+
+        Without a job to end, the second ends the program whatever it waits for; with one, the third does.
+        """
+        if self.urgent or (self.requested and not self._has_job):
+            raise SystemExit(1)
         self.urgent = self.requested
         self.requested = True
-        if self.urgent and not self._has_job:
-            raise SystemExit(1)
 
     @contextlib.contextmanager
     def job(self) -> Iterator[None]:

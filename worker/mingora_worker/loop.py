@@ -106,7 +106,7 @@ class Worker:
         """Looks at the disk, and tells the platform and the person when that changes anything."""
         problem = self._disk.problem()
         if (problem is not None) != self._paused:
-            self._call(lambda api: api.pause(problem is not None, problem))
+            self._call(lambda api: api.pause(problem))
             if problem is not None:
                 self._console.event("paused", _("Paused: {reason}").format(reason=problem))
             elif self._paused:
@@ -155,7 +155,7 @@ class Worker:
     def _settle(self, api: NodeApi, claim_id: str) -> None:
         """Stops while a claim is open: a lease that it got after all is given up in order."""
         try:
-            api.pause(True, _("The worker was stopped."))  # first, so that no job comes after the answer
+            api.pause(_("The worker was stopped."))  # first, so that no job comes after the answer
             grant = api.claim(claim_id, 0)
         except MingoraError:
             return  # the claim stays on disk: the next start asks again

@@ -116,12 +116,12 @@ class Registrar:
         try:
             return credentials.load(self._environ)
         except NotLoggedIn as error:
-            raise NotLoggedIn(error.message, hint=error.hint or _login_hint()) from error
+            raise NotLoggedIn(error.message, hint=error.hint or login_hint()) from error
 
     def _explained(self, error: ApiError) -> MingoraError:
         """A refusal of the user's login, with what to do about it."""
         if error.status == 401:
-            return NotLoggedIn(_("The platform refuses your login: it has ended."), hint=_login_hint())
+            return NotLoggedIn(_("The platform refuses your login: it has ended."), hint=login_hint())
         if error.code == "quota_exceeded":
             error.hint = _("Remove nodes that are no longer used, or ask the operator for a higher limit.")
         return error
@@ -179,5 +179,5 @@ class Registrar:
         return record
 
 
-def _login_hint() -> str:
+def login_hint() -> str:
     return _("Log in on this machine, then start the worker again: mingora login")

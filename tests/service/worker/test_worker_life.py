@@ -70,7 +70,7 @@ def test_without_any_valid_token_the_worker_stops_and_names_the_remedy(
     platform.user_tokens.add("mgu_" + "n" * 43)
     worker = start_worker(env={"MINGORA_TOKEN": "mgu_" + "o" * 43}, token=False)
     assert worker.wait() == 3
-    assert "mingora login" in "".join(worker.other)
+    assert "mingora login" in worker.named("error")[0]["hint"]
 
 
 @pytest.mark.req("AUTH-5")
@@ -87,7 +87,7 @@ def test_another_platform_needs_another_folder(platform: FakePlatform, start_wor
     try:
         worker = start_worker("--server", other.url)
         assert worker.wait() == 1
-        assert "--root" in "".join(worker.other)
+        assert "--root" in worker.named("error")[0]["hint"]
         assert other.seen == []
     finally:
         other.close()
@@ -99,7 +99,7 @@ def test_one_worker_a_folder(platform: FakePlatform, start_worker: StartWorker) 
     wait_for_event(platform, first, "waiting")
     second = start_worker()
     assert second.wait() == 1
-    assert "--root" in "".join(second.other)
+    assert "--root" in second.named("error")[0]["hint"]
     assert len(platform.nodes) == 1
 
 
@@ -172,11 +172,14 @@ def test_what_a_killed_worker_had_not_sent_of_a_log_arrives_later(
 
 
 @pytest.mark.req("WORK-4")
-def test_a_stopped_worker_reports_its_job(platform: FakePlatform, start_worker: StartWorker) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_stopped_worker_reports_its_job(
+    platform: FakePlatform, start_worker: StartWorker, number: signal.Signals
+) -> None:
     job = platform.submit(["python", "-c", SLEEPER])
     worker = start_worker()
     platform.wait(lambda: job.leases and b"\n" in job.lease.log)
-    worker.process.terminate()
+    worker.process.send_signal(number)
     assert worker.wait() == 0
     assert platform.report(job)["reason"]["code"] == "worker_stopped"
     assert not alive(int(bytes(job.lease.log)))

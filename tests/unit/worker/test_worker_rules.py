@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mingora.errors import ApiError, InsecureServer, LostAnswer, MingoraError, NotSent, OutcomeUnknown, RateLimited
-from mingora_worker.api import BadAnswer, NodeApi, Stop, lease_gone, transient
+from mingora_worker.api import BadAnswer, NodeApi, Stop, lease_gone, transient, wire_text
 from mingora_worker.backoff import LONGEST_SECONDS, Backoff
 from mingora_worker.console import Console
 from mingora_worker.disk import Disk, folder_bytes
@@ -99,15 +99,29 @@ def test_a_grace_has_bounds() -> None:
     assert beat.stop == Stop("cancelled", 300.0)
 
 
-def test_two_signals() -> None:
+def test_signals_with_a_job() -> None:
     interrupt = Interrupt()
     with interrupt.job():
         interrupt.ask()
         assert (interrupt.requested, interrupt.urgent) == (True, False)
         interrupt.ask()
         assert interrupt.urgent
+        with pytest.raises(SystemExit):
+            interrupt.ask()
+
+
+def test_two_signals_without_a_job_end_the_program() -> None:
+    interrupt = Interrupt()
+    interrupt.ask()
     with pytest.raises(SystemExit):
         interrupt.ask()
+
+
+def test_messages_are_fit_for_the_wire() -> None:
+    text = wire_text("bad\udcff name\x1b[0m\n" + "x" * 5000)
+    assert text.startswith("bad\\udcff name [0m x")
+    assert len(text) <= 1000
+    text.encode()
 
 
 def test_events_as_text_and_as_json() -> None:
