@@ -27,6 +27,7 @@ PARTIAL = ".mingora-partial"
 THREADS = 4
 # Names that mean something else on Windows: devices, drives and streams, and ends that it drops.
 _NOT_ON_WINDOWS = re.compile(r'(?i)^(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)(\.|$)|[<>:"|?*]|[. ]$')
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 Entry = Mapping[str, Any]
 
 
@@ -46,7 +47,7 @@ def download_files(
     All names and conflicts are checked before anything is fetched. Bytes that don't have the stated SHA-256 are
     `IntegrityError`. `progress` counts the bytes of different contents.
     """
-    _check_names(entries)
+    _check_entries(entries)
     destination.mkdir(parents=True, exist_ok=True)
     targets = [destination.joinpath(*entry["path"].split("/")) for entry in entries]
     wanted = _missing(entries, targets, destination, overwrite)
@@ -59,9 +60,12 @@ def download_files(
     return targets
 
 
-def _check_names(entries: Sequence[Entry]) -> None:
+def _check_entries(entries: Sequence[Entry]) -> None:
+    """Refuses names that lead elsewhere, and digests (they name the partial files) that are none."""
     for entry in entries:
         path = str(entry["path"])
+        if not _DIGEST.fullmatch(str(entry["sha256"])) or not isinstance(entry["size"], int) or entry["size"] < 0:
+            raise IntegrityError(_("{path}: the server states no valid size and SHA-256.").format(path=printable(path)))
         wrong = path_problem(path)
         parts = path.split("/")
         if wrong is None and parts[0] == PARTIAL:
@@ -144,12 +148,10 @@ class _Fetch:
         entry = places[0][0]
         partial = self.folder / entry["sha256"]
         resumed = partial.exists()
-        self._receive(entry, partial)
-        if hash_file(partial)[0] != entry["sha256"] and resumed:
-            partial.unlink()  # what was left from before may be what is wrong
-            self._receive(entry, partial)
-        if hash_file(partial) != (entry["sha256"], entry["size"]):
-            partial.unlink()
+        good = self._receive(entry, partial)
+        if resumed and not good:  # what was left from before may be what is wrong
+            good = self._receive(entry, partial)
+        if not good:
             raise IntegrityError(
                 _("{path}: the bytes received don't have the stated SHA-256.").format(path=entry["path"])
             )
@@ -162,7 +164,8 @@ class _Fetch:
             _set_executable(source, bool(wanted["executable"]))
             source.replace(target)
 
-    def _receive(self, entry: Entry, partial: Path) -> None:
+    def _receive(self, entry: Entry, partial: Path) -> bool:
+        """Fetches what the partial file lacks; False, and no file, when the whole has another digest."""
         size, attempt = int(entry["size"]), 0
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(partial, flags, 0o666), "r+b") as file:
@@ -181,6 +184,10 @@ class _Fetch:
                         raise
                     self._sleep(delay)
             self._count(entry, size)
+        if hash_file(partial) == (entry["sha256"], size):
+            return True
+        partial.unlink()
+        return False
 
     def _read_on(self, entry: Entry, file: Any, start: int) -> None:
         size = int(entry["size"])

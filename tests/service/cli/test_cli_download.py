@@ -127,6 +127,19 @@ def test_a_name_that_leads_elsewhere_is_refused(
 
 
 @pytest.mark.req("CLI-9")
+@pytest.mark.parametrize(
+    "wrong", [{"sha256": "../../evil"}, {"sha256": "A" * 64}, {"sha256": None}, {"size": -1}, {"size": "4"}]
+)
+def test_a_digest_or_size_that_is_none_is_refused(
+    platform: FakePlatform, transport: Transport, tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    with pytest.raises(IntegrityError):
+        fetch(transport, [{**platform.result("f", b"evil"), **wrong}], tmp_path / "a" / "b")
+    assert platform.seen == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.req("CLI-9")
 def test_symbolic_links_in_the_folder_are_not_followed(
     platform: FakePlatform, transport: Transport, tmp_path: Path
 ) -> None:
