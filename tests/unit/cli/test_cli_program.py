@@ -163,3 +163,12 @@ def test_text_for_terminals_is_harmless_and_aligned() -> None:
     assert harmless("\x1b[2J\r\x9b\u202e\x00") == "\\x1b[2J\\r\\x9b\\u202e\\x00"
     assert table(["a", "b"], [["数", 1], ["xyz", 22]]) == "a    b\n数   1\nxyz  22"
     assert [size_text(size) for size in (0, 1023, 1536, 3 * 2**30)] == ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]
+
+
+@pytest.mark.req("CLI-12")
+def test_catalogues_are_complete_and_compiled() -> None:
+    """Nothing untranslated, fuzzy or unused, placeholders equal, each .mo in step with its .po."""
+    done = subprocess.run(
+        [sys.executable, "-m", "devtools.catalogues"], cwd=CLI.parent, capture_output=True, text=True, check=False
+    )
+    assert [line for line in done.stderr.splitlines() if not line.startswith("worker/")] == []
