@@ -123,6 +123,8 @@ class Attempt:
         except OSError as error:
             code = "disk_full" if error.errno == errno.ENOSPC else "worker_error"
             outcome = Outcome("failed", code, str(error))
+        if self._running is not None:
+            self._running.kill()
         self._spool.seal()
         return outcome
 
@@ -247,6 +249,8 @@ class Attempt:
         """Log and results first, the report last: with it new work may follow."""
         entries = self._results(outcome) if self._running is not None else []
         log_bytes = self._link.drain_log()
+        if log_bytes < self._spool.size:
+            self._warnings.append(_("The end of the log was refused by the platform."))
         stop = self._lease.stop
         if stop is not None and outcome.outcome != "cancelled":
             asked = _stopped(stop).outcome

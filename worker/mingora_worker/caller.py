@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mingora.errors import MingoraError
-
 T = TypeVar("T")
 TICK_SECONDS = 0.2
 
@@ -21,8 +19,8 @@ class Caller:
         threading.Thread(target=self._run, name="caller", daemon=True).start()
 
     def call(self, function: Callable[[], T], check: Callable[[], object]) -> T:
-        """The result of `function`; its `MingoraError` is raised here. An exception from `check` abandons the call."""
-        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        """The result of `function`, or its exception. An exception from `check` abandons the call."""
+        answers: queue.SimpleQueue[tuple[T, BaseException | None]] = queue.SimpleQueue()
         self._calls.put((function, answers))
         while True:
             try:
@@ -30,15 +28,15 @@ class Caller:
             except queue.Empty:
                 check()
                 continue
-            if isinstance(answer, MingoraError):
-                raise answer
-            result: T = answer
+            result, error = answer
+            if error is not None:
+                raise error
             return result
 
     def _run(self) -> None:
         while True:
             function, answers = self._calls.get()
             try:
-                answers.put(function())
-            except MingoraError as error:
-                answers.put(error)
+                answers.put((function(), None))
+            except BaseException as error:  # noqa: BLE001 - carried over to the thread that asked
+                answers.put((None, error))

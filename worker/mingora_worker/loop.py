@@ -58,6 +58,7 @@ class Worker:
         try:
             known = self._root.node()
             if known is not None and known.id:
+                known.ca_file = self._config.ca_file or known.ca_file
                 self._node = known
                 recover(self._root, self._connect, known.id, self._console, self._interrupt)
             self._enter(self._registrar.begin())
@@ -70,6 +71,7 @@ class Worker:
 
     def _one_step(self) -> bool:
         """Claims and runs a job if there is room and a job. Returns whether one was run."""
+        self._check()
         try:
             if self._has_room():
                 return self._next_job()

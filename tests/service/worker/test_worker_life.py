@@ -179,8 +179,10 @@ def test_a_stopped_worker_reports_its_job(
     job = platform.submit(["python", "-c", SLEEPER])
     worker = start_worker()
     platform.wait(lambda: job.leases and b"\n" in job.lease.log)
+    following = platform.submit(["true"])
     worker.process.send_signal(number)
     assert worker.wait() == 0
+    assert following.leases == []  # what comes next is for another worker, or a later one
     assert platform.report(job)["reason"]["code"] == "worker_stopped"
     assert not alive(int(bytes(job.lease.log)))
 
