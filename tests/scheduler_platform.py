@@ -66,8 +66,9 @@ class Worker:
     def log(self, offset: int, data: bytes, **changed: Any) -> TestResponse:
         query = {**self.named(), "offset": offset, **changed}
         return self.platform.client.put(
-            f"{V1}/nodes/{self.id}/logs", query_string=query, data=data, headers=bearer(self.lease["token"])
-        )
+            f"{V1}/nodes/{self.id}/logs", query_string=query, data=data, headers=bearer(self.lease["token"]),
+            environ_overrides={"CONTENT_LENGTH": str(len(data))},
+        )  # fmt: skip
 
     def report(self, outcome: str = "succeeded", **changed: Any) -> TestResponse:
         body = {**self.named(), "outcome": outcome, "logBytes": 0, **changed}

@@ -142,13 +142,14 @@ def _replayable(leases: LeaseStore) -> Callable[[F], F]:
             except ServiceError as error:
                 if error.kind is not INVALID_TOKEN:
                     raise
-                token = request.headers.get("Authorization", "").partition(" ")[2].strip()
-                body = json_body(reports.FIELDS)
-                attempt = fields.number(body, "attempt", 1, MAX_ATTEMPT)
-                state = leases.replayed(token, node_id, str(body.get("leaseId")), attempt, reports.digest(body))
-                if state is None:
+                known = leases.reported_under(request.headers.get("Authorization", "").partition(" ")[2].strip())
+                if known is None:
                     raise
-                return {"state": state}
+                body = json_body(reports.FIELDS)
+                named = (node_id, body.get("leaseId"), body.get("attempt"), reports.digest(body))
+                if named != (known.node_id, known.id, known.attempt, known.report_digest):
+                    raise ServiceError(LEASE_LOST) from None
+                return {"state": known.attempt_state}
 
         return cast(F, answer)
 

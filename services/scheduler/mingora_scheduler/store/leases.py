@@ -137,7 +137,8 @@ class LeaseStore:
         row = next((row for row in loaded.leases if row.id == lease_id), None) if loaded else None
         if loaded is None or row is None or row.ended_at is not None or row.expires_at <= now:
             return None
-        node = connection.execute(sa.select(nodes).where(nodes.c.id == row.node_id)).first()
+        # Locked, so that no newer claim comes between this look at the stamp and the lease.
+        node = connection.execute(sa.select(nodes).where(nodes.c.id == row.node_id).with_for_update()).first()
         if node is None or node.claimed_at != stamp:
             return None
         _refuse_other_claim(row, claim_id)
@@ -267,15 +268,10 @@ class LeaseStore:
             raise ServiceError(LOG_INCOMPLETE, acked=lease.log_bytes)
         return lease
 
-    def replayed(self, token: str, node_id: str, lease_id: str, attempt: int, digest: str) -> str | None:
-        """The answer to a report that was taken under this token, sent once more; None when it wasn't."""
+    def reported_under(self, token: str) -> Row | None:
+        """The lease that ended by a report under this token not long ago, and its attempt's state now."""
         with self._database.read() as connection:
-            lease = tokens.reported_lease(connection, token, self._clock.now())
-            if lease is None or (lease.node_id, lease.id, lease.attempt) != (node_id, lease_id, attempt):
-                return None
-            if lease.report_digest != digest:
-                raise ServiceError(LEASE_LOST)
-            return attempt_state(connection, lease.attempt_id)
+            return tokens.reported_lease(connection, token, self._clock.now())
 
     def _release_unless_needed(self, attempt_id: str) -> None:
         """The lease ended while its results were being pinned: let them go, unless other ranks' hang on the pin."""

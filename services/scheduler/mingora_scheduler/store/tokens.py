@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from mingora_common.auth import LEASE, NODE, hash_token, new_token
-from mingora_common.db.schema import leases, work_tokens
+from mingora_common.db.schema import attempts, leases, work_tokens
 from mingora_common.db.views import live_token
 from mingora_common.ids import new_id
 
@@ -50,8 +50,10 @@ def reported_lease(connection: sa.Connection, token: str, now: int) -> Row | Non
 
     The token itself is dead for every other purpose.
     """
+    columns = (leases.c.id, leases.c.node_id, leases.c.attempt, leases.c.report_digest)
     return connection.execute(
-        sa.select(leases)
+        sa.select(*columns, attempts.c.state.label("attempt_state"))
+        .join(attempts, attempts.c.id == leases.c.attempt_id)
         .join(work_tokens, work_tokens.c.lease_id == leases.c.id)
         .where(
             work_tokens.c.hash == hash_token(token),
