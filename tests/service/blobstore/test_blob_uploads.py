@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from blob_support import Caller, Service, code, pieces, random_bytes, sha
 from mingora_blobstore.domain.objects import PART_SIZE
+from mingora_common.db import schema
+from mingora_common.ids import new_id
 from support import Seed
 
 TWO_PARTS = random_bytes(PART_SIZE + 1000)
@@ -74,6 +76,21 @@ def test_complete_names_the_missing_parts(user: Caller) -> None:
     assert (refused.status_code, code(refused)) == (409, "object_incomplete")
     assert refused.json["error"]["missing"] == [0]
     assert code(user.call("GET", f"/objects/{object_id}/content")) == "object_incomplete"
+
+
+@pytest.mark.req("BLOB-1")
+def test_the_first_hundred_missing_parts_are_named(user: Caller, seed: Seed, account: str) -> None:
+    object_id, now = new_id("obj"), seed.clock.now()
+    seed.insert(
+        schema.objects, id=object_id, account_id=account, sha256=sha(b"x"), size=400, kind="input", part_size=1,
+        state="open", backend="sqlite", generation=1, created_at=now, touched_at=now,
+    )  # fmt: skip
+    there = [0, 7, 8, 250, 399]
+    for index in there:
+        seed.insert(schema.parts, object_id=object_id, idx=index, size=1, sha256=sha(b"x"), stored_at=now)
+    assert user.call("GET", f"/objects/{object_id}").json["present"] == there
+    missing = user.complete(object_id).json["error"]["missing"]
+    assert missing == [index for index in range(400) if index not in there][:100]
 
 
 @pytest.mark.req("BLOB-1")

@@ -44,6 +44,7 @@ class SqliteContent:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with self._lock(), self._connection() as connection:
             connection.executescript(_SCHEMA)
+        self.close()  # a server may fork after this, and a connection mustn't be shared by two processes
 
     def put(self, key: PartKey, data: bytes, now: int) -> None:
         with self._write() as connection:
