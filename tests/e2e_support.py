@@ -93,6 +93,10 @@ class RunningStack:
         """Everything that belongs to it, apart from the supervisor."""
         return leftovers.marked(self.folder.mark())
 
+    def roles(self) -> list[str]:
+        """What its processes are, in alphabetical order."""
+        return sorted(_role(process) or repr(process) for process in self.processes())
+
     def process_of(self, role: str) -> psutil.Process:
         """The process of ``valkey``, ``tasks``, ``server`` (gunicorn's master) or ``server worker``."""
         found = [process for process in self.processes() if _role(process) == role]

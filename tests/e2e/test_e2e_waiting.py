@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ def test_a_log_is_followed_while_the_job_runs(user: User, tmp_path: Path) -> Non
         gate.touch()
         follower.kill()
         follower.communicate()
+
+
+@pytest.mark.req("JOB-9")
+def test_a_waiting_worker_starts_a_job_about_at_once(user: User, tmp_path: Path) -> None:
+    first = user.submit(make_project(tmp_path / "first", ["true"]))
+    user.worker()
+    user.run("wait", first, "--timeout", "30")
+    job_id = user.submit(make_project(tmp_path / "second", ["true"]))
+    user.run("wait", job_id, "--timeout", "30")
+    job = user.job(job_id)
+    # A claim comes every 15 s: only one that waits at the server gets a job this soon.
+    assert datetime.fromisoformat(job["startedAt"]) - datetime.fromisoformat(job["createdAt"]) < timedelta(seconds=5)
 
 
 @pytest.mark.req("WORK-4", "CLI-12", "JOB-1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,12 +37,20 @@ class ChildLogs:
     def __init__(self, folder: Path, *, verbose: bool) -> None:
         self._folder = folder
         self._verbose = verbose
+        self._own = BoundedLog(folder / "stack.log")
 
     def follow(self, name: str, pipe: BinaryIO) -> threading.Thread:
         """Take all that comes out of ``pipe`` until it ends, in a thread of its own."""
         thread = threading.Thread(target=self._pump, args=(name, pipe), name=f"log-{name}", daemon=True)
         thread.start()
         return thread
+
+    def note(self, text: str) -> None:
+        """Tell what happened, on stderr and in ``stack.log``; a closed terminal or a full disk doesn't matter."""
+        with contextlib.suppress(OSError):
+            self._own.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {text}\n".encode())
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
     def tail(self, name: str, lines: int = 15) -> str:
         """The last lines of a process's log."""

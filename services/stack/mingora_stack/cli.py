@@ -28,13 +28,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print("mingora-stack runs on Linux and macOS.", file=sys.stderr)
         return 1
     from mingora_stack.errors import StackError
-    from mingora_stack.up import Options, up
 
     try:
+        from mingora_stack.up import Options, up
+
         up(Options(options.data, options.port, options.host, options.json, options.verbose))
     except StackError as error:
         print(f"mingora-stack: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # before the stack took the signal over, so nothing has been started
+        return 130
     return 0
 
 

@@ -79,6 +79,7 @@ def gunicorn_settings() -> dict[str, Any]:
         "limit_request_line": 8190,
         "limit_request_fields": 64,
         "limit_request_field_size": 8190,
+        "forwarded_allow_ips": "",  # no proxy stands in front: what a client says of itself changes nothing
         "control_socket_disable": True,
         "logger_class": StackLogger,
         "post_fork": _after_fork,

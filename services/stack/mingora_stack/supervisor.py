@@ -73,14 +73,13 @@ class Supervisor:
         now = time.monotonic()
         for child in self._children:
             if child.restart_at is None and child.process.poll() is not None:
-                delay = child.backoff.delay(now - child.started)
-                child.restart_at = now + delay
-                self._report(
-                    f"{child.program.name} {_how_it_ended(child.process.returncode)}; it starts again in {delay:.1f} s."
-                )
+                self._put_off(child, now, _how_it_ended(child.process.returncode))
             if child.restart_at is not None and child.restart_at <= now:
-                child.process = self._spawn(child.program)
-                child.started, child.restart_at = now, None
+                try:
+                    child.process = self._spawn(child.program)
+                    child.started, child.restart_at = now, None
+                except OSError as error:  # the machine is out of processes, memory or descriptors: it may pass
+                    self._put_off(child, now, f"can't be started: {error.strerror}")
         due = [child.restart_at for child in self._children if child.restart_at is not None]
         return max(0.0, min(due) - now) if due else None
 
@@ -98,6 +97,11 @@ class Supervisor:
             for child in group:
                 _wait(child.process, max(0.0, deadline - time.monotonic()))
         self._children.clear()
+
+    def _put_off(self, child: _Child, now: float, what: str) -> None:
+        delay = child.backoff.delay(now - child.started)
+        child.restart_at = now + delay
+        self._report(f"{child.program.name} {what}; it starts again in {delay:.1f} s.")
 
     def _spawn(self, program: Program) -> subprocess.Popen[bytes]:
         # A session of its own: Ctrl-C at the terminal reaches the supervisor alone, which stops them in order.

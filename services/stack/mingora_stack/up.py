@@ -53,16 +53,17 @@ def up(options: Options) -> None:
     folder = DataFolder(options.data)
     folder.prepare()
     with folder.claim(), Signals().installed() as signals, contextlib.ExitStack() as cleanup:
+        logs = ChildLogs(folder.logs, verbose=options.verbose)
         left = leftovers.end(folder.mark())
         if left:
-            _say(f"Ended {left} processes that an earlier stack on this folder had left behind.")
+            logs.note(f"Ended {left} processes that an earlier stack on this folder had left behind.")
         authority = Authority(folder.tls) if options.host is not None else None
         if authority is not None and options.host is not None:
             authority.certify(options.host)
         sockets = listen(options.port, everywhere=options.host is not None)
         database.prepare(settings.database_url(folder))
         cleanup.callback(folder.forget_sockets)
-        _Stack(options, folder, signals, authority, sockets).run()
+        _Stack(options, folder, signals, logs, authority, sockets).run()
 
 
 class _Stack:
@@ -73,6 +74,7 @@ class _Stack:
         options: Options,
         folder: DataFolder,
         signals: Signals,
+        logs: ChildLogs,
         authority: Authority | None,
         sockets: list[socket.socket],
     ) -> None:
@@ -82,8 +84,8 @@ class _Stack:
         self._authority = authority
         self._sockets = sockets
         self._port: int = sockets[0].getsockname()[1]
-        self._logs = ChildLogs(folder.logs, verbose=options.verbose)
-        self._supervisor = Supervisor(self._logs.follow, _say)
+        self._logs = logs
+        self._supervisor = Supervisor(logs.follow, logs.note)
 
     def run(self) -> None:
         try:
@@ -176,7 +178,3 @@ def _allow_open_files() -> None:
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from mingora_common.config import Env
-from mingora_stack import cli, settings, valkey
+from mingora_stack import cli, database, settings, valkey
 from mingora_stack.childlogs import BoundedLog
+from mingora_stack.errors import StackError
 from mingora_stack.folder import DataFolder
 from mingora_stack.leftovers import MARK
 from mingora_stack.router import Router, service_of
@@ -121,3 +122,11 @@ def test_a_port_is_a_port(port: str, capsys: pytest.CaptureFixture[str]) -> None
         cli.run(["up", "--data", "d", "--port", port])
     assert stopped.value.code == 2
     assert "--port" in capsys.readouterr().err
+
+
+@pytest.mark.req("OPS-2")
+def test_a_database_that_is_none_is_said_to_be_unusable(tmp_path: Path) -> None:
+    path = tmp_path / "platform.sqlite"
+    path.write_bytes(b"this is no database at all, it is a letter to a friend" * 20)
+    with pytest.raises(StackError, match=r"platform\.sqlite can't be used"):
+        database.prepare(f"sqlite:///{path}")
