@@ -1,9 +1,11 @@
-"""The platform's error codes in the reader's language; a code that isn't here keeps the server's own words."""
+"""The platform's error and reason codes in the reader's language; other codes keep the server's own words."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mingora.errors import ApiError, MingoraError
-from mingora.i18n import _
+from mingora.i18n import _, choose_language
 
 
 def people_text(error: MingoraError) -> str:
@@ -26,3 +28,29 @@ def people_text(error: MingoraError) -> str:
     text = texts.get(error.code, error.message)
     path = error.fields.get("path")
     return f"{path}: {text}" if path and error.code in texts else text
+
+
+def reason_text(reason: Mapping[str, str]) -> str:
+    """Why a job ended: the code, and the platform's English sentence with its meaning in other languages."""
+    texts = {
+        "exit_code": _("the command ended with an error"),
+        "signal": _("a signal ended the command"),
+        "memory_exceeded": _("the memory budget was exceeded"),
+        "timed_out": _("the time limit was reached"),
+        "command_not_found": _("the command was not found"),
+        "input_corrupt": _("an input file is damaged"),
+        "inputs_unavailable": _("the input files could not be fetched"),
+        "quota_exceeded": _("the account's limit is reached"),
+        "result_refused": _("a result file can't be kept"),
+        "worker_stopped": _("the worker was stopped"),
+        "worker_error": _("the worker had a fault"),
+        "disk_full": _("the machine's disk is full"),
+        "lease_lost": _("the machine was not heard from any more"),
+        "ready_deadline": _("not every machine was ready in time"),
+        "cancelled": _("the job was cancelled"),
+        "peer_failed": _("another rank failed"),
+    }
+    code, message = reason["code"], reason["message"]
+    if choose_language() == "en" or code not in texts:
+        return f"{code}: {message}"
+    return f"{code}: {texts[code]} ({message})"

@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterable
 from typing import Any
 
+from mingora.api_texts import reason_text
 from mingora.i18n import _
 
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
@@ -28,7 +29,7 @@ class Job(dict[str, Any]):
     def reason_text(self) -> str:
         """Why it ended, in one line; empty when there is nothing to say."""
         reason = self.get("reason")
-        return f"{reason['code']}: {reason['message']}" if reason else ""
+        return reason_text(reason) if reason else ""
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of what people want to see first."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from mingora import Client, argparse_texts
+from mingora.api_texts import reason_text
 from mingora.cli import parser
 from mingora.commands import COMMANDS, completion
 from mingora.i18n import LOCALE_DIR, catalogue, choose_language
@@ -155,6 +156,17 @@ def test_import_is_lazy_and_a_job_shows_itself_escaped() -> None:
     page = job._repr_html_()
     assert "<script>" not in page and "&lt;script&gt;" in page and "<b>" not in page
     assert (job["id"], job.finished, job.exit_code) == ("job_1", True, 100)
+
+
+@pytest.mark.req("CLI-12")
+@pytest.mark.parametrize(
+    ("language", "text"), [("en", "signal: Killed."), ("tr", "(Killed.)"), ("zh_CN", "命令被信号终止")]
+)
+def test_reasons_are_in_the_readers_language(language: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINGORA_LANG", language)
+    monkeypatch.setattr("mingora.api_texts._", catalogue("mingora", LOCALE_DIR, language).gettext)
+    assert text in reason_text({"code": "signal", "message": "Killed."})
+    assert reason_text({"code": "new_code", "message": "New."}) == "new_code: New."
 
 
 @pytest.mark.req("CLI-12")

@@ -18,13 +18,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", type=Path)
     parser.add_argument("--group-by", required=True, metavar="COLUMN")
+    parser.add_argument("--skip", nargs="*", default=[], metavar="COLUMN", help="number columns to leave out")
     args = parser.parse_args()
     rows = read_rows(args.table)
     if not rows or args.group_by not in rows[0]:
         parser.error(f"{args.table} has no rows with a column {args.group_by!r}")
     print(f"read {len(rows)} rows of {args.table}", flush=True)
 
-    columns = [name for name in rows[0] if name != args.group_by and is_numeric(rows, name)]
+    others = [name for name in rows[0] if name not in {args.group_by, *args.skip}]
+    columns = [name for name in others if is_numeric(rows, name)]
     groups = defaultdict(list)
     for row in rows:
         groups[row[args.group_by]].append(row)
