@@ -160,7 +160,7 @@ def test_import_is_lazy_and_a_job_shows_itself_escaped() -> None:
 
 @pytest.mark.req("CLI-12")
 @pytest.mark.parametrize(
-    ("language", "text"), [("en", "signal: Killed."), ("tr", "(Killed.)"), ("zh_CN", "命令被信号终止")]
+    ("language", "text"), [("en", "signal: Killed."), ("tr", "sinyal"), ("zh_CN", "命令被信号终止 (Killed.)")]
 )
 def test_reasons_are_in_the_readers_language(language: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINGORA_LANG", language)
