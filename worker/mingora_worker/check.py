@@ -37,7 +37,7 @@ class _Report:
 
     def problem(self, text: str, remedy: str | None) -> None:
         self.good = False
-        print(f"PROBLEM  {plain(text)}")
+        print(f"{_('PROBLEM'):<7}  {plain(text)}")
         if remedy:
             print(f"         {plain(remedy)}")
 

@@ -259,14 +259,14 @@ def test_a_refused_report_is_followed_by_one_without_results(platform: FakePlatf
 
 @pytest.mark.req("WORK-5")
 def test_heartbeats_go_on_while_the_job_uses_all_cpus(platform: FakePlatform, start_worker: StartWorker) -> None:
-    platform.ttl = 4.0  # a heartbeat a second; three missed ones would end the lease
+    platform.ttl = 8.0  # a heartbeat in two seconds; three missed ones would end the lease
     code = "import multiprocessing as m, time\ndef f():\n while True: pass\n"
     code += "if __name__ == '__main__':\n [m.Process(target=f, daemon=True).start() for _ in range(8)]\n time.sleep(5)"
     job = platform.submit(["python", "burn.py"], {"burn.py": code.encode()})
     start_worker("--once").wait()
     assert platform.report(job)["outcome"] == "succeeded"
     beats = job.lease.beats
-    assert max(b - a for a, b in itertools.pairwise(beats)) < 2.5
+    assert max(b - a for a, b in itertools.pairwise(beats)) < 4
     assert len(beats) < 12
 
 

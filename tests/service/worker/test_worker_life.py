@@ -224,7 +224,7 @@ def test_without_heartbeats_the_worker_ends_its_own_work(platform: FakePlatform,
     since = time.monotonic()
     pid = int(bytes(job.lease.log))
     platform.wait(lambda: not alive(pid))
-    assert 1 < time.monotonic() - since < 4.5
+    assert 1 < time.monotonic() - since < 6
     wait_for_event(platform, worker, "lease_lost")
     assert job.lease.report is None
 

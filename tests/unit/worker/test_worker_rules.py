@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from mingora.errors import ApiError, InsecureServer, LostAnswer, MingoraError, NotSent, OutcomeUnknown, RateLimited
 from mingora_worker.api import BadAnswer, NodeApi, Stop, lease_gone, transient, wire_text
 from mingora_worker.backoff import LONGEST_SECONDS, Backoff
+from mingora_worker.caller import Caller
 from mingora_worker.console import Console
 from mingora_worker.disk import Disk, folder_bytes
 from mingora_worker.interrupt import Interrupt
@@ -97,6 +99,23 @@ def test_a_grace_has_bounds() -> None:
     data = {"ttlSeconds": 60, "start": True, "stop": {"reason": "cancelled", "graceSeconds": 1e9}}
     beat = NodeApi(Answering(data), "node_1").ready("lease_1", 1, "d")  # type: ignore[arg-type]
     assert beat.stop == Stop("cancelled", 300.0)
+
+
+def test_a_call_brings_its_result_its_error_or_is_abandoned() -> None:
+    caller = Caller()
+    assert caller.call(lambda: 7, lambda: None) == 7
+    with pytest.raises(LostAnswer):
+        caller.call(lambda: fail(LostAnswer("")), lambda: None)
+    with pytest.raises(ZeroDivisionError):
+        caller.call(lambda: 1 // 0, lambda: None)
+    never = threading.Event()
+    with pytest.raises(KeyboardInterrupt):
+        caller.call(never.wait, lambda: fail(KeyboardInterrupt()))
+    never.set()
+
+
+def fail(error: BaseException) -> None:
+    raise error
 
 
 def test_signals_with_a_job() -> None:
