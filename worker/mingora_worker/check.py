@@ -37,7 +37,8 @@ class _Report:
 
     def problem(self, text: str, remedy: str | None) -> None:
         self.good = False
-        print(f"{_('PROBLEM'):<7}  {plain(text)}")
+        heading = _("PROBLEM")
+        print(f"{heading:<7}  {plain(text)}")
         if remedy:
             print(f"         {plain(remedy)}")
 
