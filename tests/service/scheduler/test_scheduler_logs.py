@@ -100,11 +100,16 @@ def test_archiving_keeps_every_byte_and_can_be_repeated(platform: Platform, work
     for size in [1, 2, 3, 200_000, 400_000, 1, LOG_CHUNK_BYTES]:
         worker.log(sent, everything[sent : sent + size])
         sent = min(sent + size, len(everything))
-    assert logs.archive(platform.database, attempt) == 0 and sweeps.unarchived(platform.database) == []
+    assert logs.archive(platform.database, attempt) is False and sweeps.unarchived(platform.database) == []
     worker.report(logBytes=len(everything))
     assert sweeps.unarchived(platform.database) == [attempt]
-    assert logs.archive(platform.database, attempt) == 2
-    assert logs.archive(platform.database, attempt) == 0 and sweeps.unarchived(platform.database) == []
+    assert logs.archive(platform.database, attempt, most=1) is True
+    assert _stored(platform, attempt) == everything
+    assert sweeps.unarchived(platform.database) == [attempt]
+    assert logs.archive(platform.database, attempt) is False
+    codecs = platform.all(sa.select(job_log_chunk.c.codec))
+    assert [row.codec for row in codecs] == ["zlib", "zlib"]
+    assert logs.archive(platform.database, attempt) is False and sweeps.unarchived(platform.database) == []
     assert _stored(platform, attempt) == everything
 
 

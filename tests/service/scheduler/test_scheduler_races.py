@@ -134,3 +134,34 @@ def test_without_a_place_to_wait_the_answer_comes_at_once(platform: Platform, wo
     worker.run()
     beat = worker.beat(wait=15)
     assert (beat.status_code, beat.headers["Retry-After"]) == (200, "1")
+
+
+@pytest.mark.req("AUTH-4")
+@pytest.mark.parametrize("how", ["revoked", "registered anew"])
+def test_a_waiting_claim_gets_nothing_once_its_token_is_dead(platform: Platform, worker: Worker, how: str) -> None:
+    job = platform.seed.job(platform.account)
+
+    def revoke_then_place() -> None:
+        while not platform.waiters.waiting:
+            threading.Event().wait(0.005)
+        platform.place()
+        platform.waiters.close()
+
+    claimed = worker.platform.app.test_client()
+    before = platform.waker.wake
+
+    def wake_after_the_token_died(topics: Any) -> None:
+        if how == "revoked":
+            platform.seed.revoke(worker.token)
+        else:
+            platform.worker()
+        before(topics)
+
+    platform.waker.wake = wake_after_the_token_died  # type: ignore[method-assign]
+    body = {"claimId": "claim-0123456789", "wait": 15}
+    answers = _together(
+        lambda: claimed.post(f"{V1}/nodes/{worker.id}/claim", json=body, headers=bearer(worker.token)),
+        revoke_then_place,
+    )
+    assert answers[0].status_code == 204
+    assert platform.status(job).state == "reserved"

@@ -171,6 +171,21 @@ def test_worker_and_cron_come_back_with_redis(live: Platform, valkey: Valkey, ta
 
 
 @pytest.mark.req("JOB-9")
+def test_a_killed_worker_is_replaced_without_loss(live: Platform, valkey: Valkey, sqlite_url: str) -> None:
+    first = start_tasks(sqlite_url, valkey.url)
+    first.kill()
+    first.wait()
+    worker = live.worker()
+    job = live.seed.job(live.account)
+    worker.open_claim()
+    live.hints.place(live.account)
+    second = start_tasks(sqlite_url, valkey.url)
+    until(lambda: _state(live, job) == "reserved")
+    second.terminate()
+    assert second.wait(5) == 0
+
+
+@pytest.mark.req("JOB-9")
 @pytest.mark.parametrize(
     "name", ["os.system", "os.getcwd", "mingora_scheduler.tasks.context.configure", "antigravity.fly", "builtins.eval"]
 )

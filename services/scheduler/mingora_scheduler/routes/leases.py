@@ -45,12 +45,12 @@ def blueprint(leases: LeaseStore, logs: LogStore, hints: Hints, waker: Waker, wa
         body = json_body(("claimId", "wait"))
         claim_id = fields.text(body, "claimId", 64, shortest=16, pattern=CLAIM_ID)
         wait = wait_seconds(body.get("wait"))
-        stamp = leases.open_claim(account_id, node_id, principal().token_id, claim_id)
+        opened = leases.open_claim(account_id, node_id, principal().token_id, claim_id)
         hints.place(account_id)
 
         def look() -> Grant | None:
             changes = Changes()
-            grant = leases.take(account_id, node_id, claim_id, stamp, changes)
+            grant = leases.take(opened, changes)
             changes.announce(waker, hints)
             return grant
 

@@ -46,6 +46,17 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """An open claim. The node's newest ``stamp`` is the one that counts."""
+
+    account_id: str
+    node_id: str
+    token_id: str
+    claim_id: str
+    stamp: int
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """A claimed lease, and the token that goes with it."""
 
@@ -92,8 +103,8 @@ class LeaseStore:
 
     # --- claim ---
 
-    def open_claim(self, account_id: str, node_id: str, token_id: str, claim_id: str) -> int:
-        """Write down that the node waits for work. Returns the claim's stamp, which :meth:`take` asks for.
+    def open_claim(self, account_id: str, node_id: str, token_id: str, claim_id: str) -> Claim:
+        """Write down that the node waits for work.
 
         A newer claim of the node supersedes an older one: the server can't see that a client went away, so the older
         may still wait for an answer that nobody reads.
@@ -112,25 +123,25 @@ class LeaseStore:
             values = {"last_seen_at": now, "claimed_at": stamp}
             connection.execute(sa.update(nodes).where(nodes.c.id == node_id).values(values))
             tokens.renew(connection, token_id, now, now + self._token_life)
-        return stamp
+        return Claim(account_id, node_id, token_id, claim_id, stamp)
 
-    def take(self, account_id: str, node_id: str, claim_id: str, stamp: int, changes: Changes) -> Grant | None:
+    def take(self, claim: Claim, changes: Changes) -> Grant | None:
         """The lease reserved for this node, or given to this very claim before (with a new token).
 
-        None without one, and None for a claim that a newer one has superseded.
+        None without one, for a claim that a newer one has superseded, and for one whose token has been revoked since.
         """
         with self._database.read() as connection:
-            lease = live_lease(connection, node_id)
-            exists = sa.select(nodes.c.id).where(nodes.c.id == node_id, nodes.c.account_id == account_id)
+            lease = live_lease(connection, claim.node_id)
+            exists = sa.select(nodes.c.id).where(nodes.c.id == claim.node_id, nodes.c.account_id == claim.account_id)
             if connection.execute(exists).first() is None:
                 raise ServiceError(NOT_FOUND)
         if lease is None:
             return None
         with self._database.write() as connection:
-            return self._take(connection, lease.id, lease.attempt_id, claim_id, stamp, changes)
+            return self._take(connection, lease.id, lease.attempt_id, claim, changes)
 
     def _take(
-        self, connection: sa.Connection, lease_id: str, attempt_id: str, claim_id: str, stamp: int, changes: Changes
+        self, connection: sa.Connection, lease_id: str, attempt_id: str, claim: Claim, changes: Changes
     ) -> Grant | None:
         now = self._clock.now()
         loaded = attempts.load(connection, attempt_id)
@@ -139,16 +150,16 @@ class LeaseStore:
             return None
         # Locked, so that no newer claim comes between this look at the stamp and the lease.
         node = connection.execute(sa.select(nodes).where(nodes.c.id == row.node_id).with_for_update()).first()
-        if node is None or node.claimed_at != stamp:
+        if node is None or node.claimed_at != claim.stamp or not tokens.is_live(connection, claim.token_id, now):
             return None
-        _refuse_other_claim(row, claim_id)
+        _refuse_other_claim(row, claim.claim_id)
         job = connection.execute(sa.select(job_status).where(job_status.c.job_id == row.job_id)).first()
         if job is None:
             return None
         if row.claim_id is None:
             attempts.advance(connection, loaded, Claimed(row.rank), now, changes)
             guard = (leases.c.id == lease_id, leases.c.claim_id.is_(None))
-            connection.execute(sa.update(leases).where(*guard).values(claim_id=claim_id, claimed_at=now))
+            connection.execute(sa.update(leases).where(*guard).values(claim_id=claim.claim_id, claimed_at=now))
         # It waits no more: the next job is placed on it once it claims again.
         connection.execute(sa.update(nodes).where(nodes.c.id == node.id).values(claimed_at=None))
         token = tokens.issue_lease_token(connection, node, lease_id, now)

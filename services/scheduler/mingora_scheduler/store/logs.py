@@ -19,6 +19,8 @@ from mingora_scheduler.store.leases import Holder, guards
 from mingora_scheduler.store.rows import Row
 
 RAW, ZLIB = "raw", "zlib"
+# A tenth of a second or two of work: placing, in the same queue, mustn't wait long for it.
+SEGMENTS_AT_ONCE = 4
 
 
 class LogStore:
@@ -78,16 +80,13 @@ class LogStore:
         changes.topics |= {f"log:{lease.attempt_id}:{lease.rank}", f"job:{lease.job_id}"}
 
 
-def archive(database: Database, attempt_id: str) -> int:
-    """Merge the raw chunks of an ended attempt into compressed segments of at most 1 MiB; returns how many were made.
+def archive(database: Database, attempt_id: str, most: int = SEGMENTS_AT_ONCE) -> bool:
+    """Merge raw chunks of an ended attempt into at most ``most`` compressed segments of at most 1 MiB.
 
-    A segment replaces its chunks in one transaction and says ``start`` and ``size`` as they did, so a reader finds
-    every byte at any moment. Idempotent, and can be cut short anywhere.
+    Returns whether there may be more to do. A segment replaces its chunks in one transaction and says ``start`` and
+    ``size`` as they did, so a reader finds every byte at any moment. Idempotent, and can be cut short anywhere.
     """
-    made = 0
-    while _archive_one(database, attempt_id):
-        made += 1
-    return made
+    return all(_archive_one(database, attempt_id) for _ in range(most))
 
 
 def _archive_one(database: Database, attempt_id: str) -> bool:

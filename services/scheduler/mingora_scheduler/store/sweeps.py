@@ -15,6 +15,7 @@ from mingora_scheduler.store.placement import lock_job
 
 AT_ONCE = 200
 PURGED_AT_ONCE = 100
+ARCHIVED_AT_ONCE = 10
 _STOPPABLE = (State.RESERVED.value, State.RUNNING.value)
 
 
@@ -42,7 +43,12 @@ def expire(database: Database, attempt_id: str, now: int) -> Changes:
 def waiting_accounts(database: Database, now: int) -> list[str]:
     """Accounts with a node that waits for work."""
     busy = sa.exists().where(leases.c.node_id == nodes.c.id, leases.c.ended_at.is_(None))
-    query = sa.select(nodes.c.account_id).where(nodes.c.claimed_at > now - WAITING, ~busy).distinct().limit(AT_ONCE)
+    query = (
+        sa.select(nodes.c.account_id)
+        .where(nodes.c.claimed_at > now - WAITING, nodes.c.pause_reason.is_(None), ~busy)
+        .distinct()
+        .limit(AT_ONCE)
+    )
     with database.read() as connection:
         return list(connection.execute(query).scalars())
 
@@ -90,7 +96,7 @@ def unarchived(database: Database) -> list[str]:
         .join(attempts, attempts.c.id == log_chunks.c.attempt_id)
         .where(log_chunks.c.codec == sa.literal_column("'raw'"), attempts.c.ended_at.is_not(None))
         .distinct()
-        .limit(AT_ONCE)
+        .limit(ARCHIVED_AT_ONCE)
     )
     with database.read() as connection:
         return list(connection.execute(query).scalars())

@@ -71,6 +71,12 @@ def has_live_token(node_id: sa.ColumnElement[Any], now: int) -> sa.ColumnElement
     return sa.exists().where(live_token.c.node_id == node_id, live_token.c.kind == NODE, live_token.c.expires_at > now)
 
 
+def is_live(connection: sa.Connection, token_id: str, now: int) -> bool:
+    """Whether a token that worked a moment ago still does."""
+    query = sa.select(live_token.c.token_id).where(live_token.c.token_id == token_id, live_token.c.expires_at > now)
+    return connection.execute(query).first() is not None
+
+
 def clean(connection: sa.Connection, now: int) -> int:
     """Delete lease tokens that ended long ago; the number deleted."""
     old = now - TOKEN_KEPT

@@ -32,9 +32,11 @@ def purge(job_id: str) -> None:
 
 
 def archive_log(attempt_id: str) -> None:
-    """Compress the log of an ended attempt."""
+    """Compress a part of an ended attempt's log, and leave a hint for the rest."""
     _check("att", attempt_id)
-    logs.archive(current().database, attempt_id)
+    context = current()
+    if logs.archive(context.database, attempt_id):
+        context.hints.archive_log(attempt_id)
 
 
 def ping() -> None:

@@ -60,7 +60,7 @@ def cancel() -> None:
 
 
 def archive() -> None:
-    """Compress the logs of ended attempts."""
+    """Compress the logs of ended attempts of which the hint was lost."""
     context = _begin(hints.SWEEP_ARCHIVE)
     _each(store.unarchived(context.database), lambda attempt_id: logs.archive(context.database, attempt_id))
 
