@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the command line from an unpacked folder: `python mingora.py …` (CLI-1)."""
+"""Runs the command line from an unpacked folder: `python mingora.py ...` (CLI-1)."""
 
 import sys
 from pathlib import Path
