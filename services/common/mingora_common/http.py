@@ -209,24 +209,28 @@ class DrainBody:
         body = _CountedInput(environ["wsgi.input"])
         environ["wsgi.input"] = body
         answer = self._app(environ, start_response)
-        left = int(length) - body.taken
+        left = 0 if body.broken else int(length) - body.taken
         if 0 < left <= DRAIN_BYTES:
             body.drain(left)
         return answer
 
 
 class _CountedInput:
-    """A request body that knows how much of it has been taken."""
+    """A request body that knows how much of it has been taken.
+
+    A connection that breaks or stalls ends it: to a service it is a body shorter than its Content-Length.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self.taken = 0
+        self.broken = False
 
     def read(self, size: int = -1) -> bytes:
-        return self._count(self._stream.read(size))
+        return self._count(self._stream.read, size)
 
     def readline(self, size: int = -1) -> bytes:
-        return self._count(self._stream.readline(size))
+        return self._count(self._stream.readline, size)
 
     def __iter__(self) -> Any:
         return iter(self.readline, b"")
@@ -242,6 +246,11 @@ class _CountedInput:
         except OSError:
             return
 
-    def _count(self, data: bytes) -> bytes:
+    def _count(self, read: Callable[[int], bytes], size: int) -> bytes:
+        try:
+            data = read(size)
+        except OSError:
+            self.broken = True
+            return b""
         self.taken += len(data)
         return data

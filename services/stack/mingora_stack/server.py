@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import ssl
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -20,6 +21,7 @@ from mingora_common import logs
 
 from mingora_stack import platform, settings
 from mingora_stack.launch import die_with_parent
+from mingora_stack.listen import STALL_SECONDS
 
 # Threads for all that doesn't wait on purpose. They must be more than the clients that send or take bytes slowly:
 # such a client keeps its thread until it is done or has stalled for listen.STALL_SECONDS.
@@ -40,8 +42,29 @@ class StackWorker(ThreadWorker):  # type: ignore[misc]
         super().murder_keepalived(force or not self.alive)
 
 
+class TlsConnection(ssl.SSLSocket):
+    """A TLS connection whose client may not stall, not even in the handshake.
+
+    Python reads on through the limit that a plain connection takes over from its listening socket.
+    """
+
+    def setblocking(self, flag: bool) -> None:
+        self.settimeout(STALL_SECONDS if flag else 0.0)
+
+    def do_handshake(self, block: bool = False) -> None:
+        self.settimeout(STALL_SECONDS)
+        super().do_handshake(block)
+
+
 class StackLogger(Logger):  # type: ignore[misc]
     """gunicorn's own messages, through the services' log format."""
+
+    def exception(self, msg: str, *args: Any, **kwargs: Any) -> None:
+        """A client that stalls is nothing to look into."""
+        if isinstance(sys.exc_info()[1], BlockingIOError | TimeoutError):
+            self.debug("A client stalled.")
+        else:
+            super().exception(msg, *args, **kwargs)
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -103,6 +126,7 @@ def _tls_context(config: Any, _default: Callable[[], ssl.SSLContext]) -> ssl.SSL
 @functools.lru_cache(maxsize=1)
 def _context_of(certificate: str, _changed_at: int) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslsocket_class = TlsConnection
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(certificate)
     return context

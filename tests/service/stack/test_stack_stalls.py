@@ -1,0 +1,65 @@
+"""A client that stalls under TLS is let go, in the handshake and after it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mingora_stack import server
+from mingora_stack.tls import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    monkeypatch.setattr(server, "STALL_SECONDS", 0.3)
+    authority = Authority(tmp_path)
+    authority.certify("localhost")
+    return authority
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def accepted(authority: Authority, connection: socket.socket) -> ssl.SSLSocket:
+    """What gunicorn makes of an accepted connection."""
+    context = server._context_of(str(authority.server_file), authority.server_file.stat().st_mtime_ns)
+    return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+
+
+@pytest.mark.req("OPS-2")
+def test_a_silent_client_doesnt_keep_the_handshake_open(
+    authority: Authority, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    with accepted(authority, pair[0]) as connection, pytest.raises(TimeoutError):
+        connection.do_handshake()
+
+
+@pytest.mark.req("OPS-2")
+def test_a_client_that_stalls_after_the_handshake_is_let_go(
+    authority: Authority, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    trusting = ssl.create_default_context(cafile=str(authority.certificate_file))
+    clients: list[ssl.SSLSocket] = []
+    client = threading.Thread(target=lambda: clients.append(trusting.wrap_socket(pair[1], server_hostname="localhost")))
+    client.start()
+    with accepted(authority, pair[0]) as connection:
+        connection.do_handshake()
+        client.join(5)
+        with clients[0]:
+            connection.setblocking(True)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+
+
+@pytest.mark.req("AUTH-5")
+def test_nothing_older_than_tls_1_2_is_spoken(authority: Authority) -> None:
+    context = server._context_of(str(authority.server_file), 0)
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
