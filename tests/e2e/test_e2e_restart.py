@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import sqlite3
 import subprocess
 import time
@@ -110,6 +111,18 @@ def test_ctrl_c_while_it_starts_leaves_nothing_behind(new_stack: Callable[..., R
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.req("OPS-2")
+def test_a_taken_port_is_named_and_nothing_is_left_running(new_stack: Callable[..., RunningStack]) -> None:
+    stack = new_stack()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        command = [word if word != "0" else port for word in stack.command()]
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert f"Port {port} is taken" in done.stderr
+    assert stack.processes() == []
 
 
 @pytest.mark.req("OPS-2", "AUTH-5")

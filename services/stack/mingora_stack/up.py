@@ -142,9 +142,19 @@ class _Stack:
         while not self._signals.stopping:
             due = self._supervisor.step()
             self._signals.wait(CERTIFICATE_CHECK_SECONDS if due is None else due)
-            if self._authority is not None and time.monotonic() - checked >= CERTIFICATE_CHECK_SECONDS:
+            if time.monotonic() - checked >= CERTIFICATE_CHECK_SECONDS:
                 checked = time.monotonic()
-                self._authority.certify(str(self._options.host))
+                self._renew_certificate()
+
+    def _renew_certificate(self) -> None:
+        """The server takes a new certificate with its next connection."""
+        if self._authority is None or self._options.host is None:
+            return
+        try:
+            if self._authority.certify(self._options.host):
+                self._logs.note("The server's certificate was renewed.")
+        except OSError as error:  # a full disk, say: there are weeks left to try again
+            self._logs.note(f"The server's certificate can't be renewed: {error.strerror}.")
 
     def _url(self, host: str) -> str:
         scheme = "http" if self._authority is None else "https"

@@ -1,12 +1,14 @@
-"""A client that stalls under TLS is let go, in the handshake and after it."""
+"""TLS as the server speaks it: stalling clients are let go, a renewed certificate is taken up while it runs."""
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mingora_stack import server
@@ -63,3 +65,13 @@ def test_a_client_that_stalls_after_the_handshake_is_let_go(
 def test_nothing_older_than_tls_1_2_is_spoken(authority: Authority) -> None:
     context = server._context_of(str(authority.server_file), 0)
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.req("OPS-2")
+def test_a_renewed_certificate_is_served_without_a_restart(authority: Authority) -> None:
+    config = SimpleNamespace(certfile=str(authority.server_file))
+    before = server._tls_context(config, ssl.create_default_context)
+    assert server._tls_context(config, ssl.create_default_context) is before
+    authority.certify("another.name")
+    os.utime(authority.server_file, ns=(1, 1))  # file systems with coarse times would hide a change this quick
+    assert server._tls_context(config, ssl.create_default_context) is not before
