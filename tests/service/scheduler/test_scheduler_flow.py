@@ -323,3 +323,92 @@ def test_removing_a_node_ends_its_lease_as_lost(platform: Platform, worker: Work
     assert (platform.status(job).state, platform.status(job).reason_code) == ("failed", "lease_lost")
     assert worker.beat().status_code == 401
     worker.claim(status=401)
+
+
+@pytest.mark.req("AUTH-4", "AUTH-9")
+def test_nothing_is_placed_on_a_node_that_couldnt_claim_it(platform: Platform, worker: Worker) -> None:
+    job = platform.seed.job(platform.account)
+    worker.claim(status=204)
+    platform.seed.revoke(worker.token)
+    platform.place()
+    assert platform.status(job).state == "queued"
+
+
+@pytest.mark.req("JOB-9")
+def test_nothing_is_placed_on_a_node_that_stopped_asking(platform: Platform, worker: Worker) -> None:
+    job = platform.seed.job(platform.account)
+    worker.claim(status=204)
+    platform.clock.advance(20)
+    platform.place()
+    assert platform.status(job).state == "queued"
+
+
+@pytest.mark.req("JOB-3", "JOB-6")
+def test_a_groups_usage_and_exit_code_are_put_together(platform: Platform) -> None:
+    spec = {"schemaVersion": 1, "name": "t", "command": ["x"], "resources": {"ranks": 2}}
+    job = platform.seed.job(platform.account, spec=spec)
+    workers = [platform.worker(1), platform.worker(2)]
+    platform.waiting(*workers)
+    for each in workers:
+        each.claim()
+    for each in workers:
+        each.ready()
+    for seconds, memory, each in ((1.5, 10, workers[0]), (2.25, 7, workers[1])):
+        each.report(exitCode=0, usage={"cpuSeconds": seconds, "maxMemoryMiB": memory})
+    status = platform.status(job)
+    assert (status.state, status.exit_code) == ("succeeded", 0)
+    assert status.usage == {"cpuSeconds": 3.75, "maxMemoryMiB": 10}
+    assert [rank["exitCode"] for rank in status.detail["ranks"]] == [0, 0]
+
+
+@pytest.mark.req("JOB-3")
+def test_a_group_is_queued_again_when_one_of_it_never_claims(platform: Platform) -> None:
+    spec = {"schemaVersion": 1, "name": "t", "command": ["x"], "resources": {"ranks": 2}}
+    job = platform.seed.job(platform.account, spec=spec)
+    first, second = platform.worker(1), platform.worker(2)
+    platform.waiting(first, second)
+    first.claim()
+    platform.clock.advance(31)
+    platform.expire()
+    assert first.beat().get_json()["stop"] == {"reason": "peer_failed", "graceSeconds": 10}
+    first.report("cancelled", reason={"code": "peer_failed", "message": "m"})
+    status = platform.status(job)
+    assert (status.state, status.reason_code) == ("queued", "not_claimed")
+    platform.waiting(first, second)
+    assert first.claim()["attempt"] == 2
+
+
+@pytest.mark.req("JOB-8")
+def test_a_reservation_that_nobody_claimed_uses_up_no_retry(platform: Platform, worker: Worker) -> None:
+    spec = {"schemaVersion": 1, "name": "t", "command": ["x"], "retry": {"max": 1}}
+    job = platform.seed.job(platform.account, spec=spec)
+    platform.waiting(worker)
+    platform.clock.advance(31)
+    platform.expire()
+    platform.waiting(worker)
+    worker.run()
+    worker.report("failed", exitCode=1)
+    assert (platform.status(job).state, platform.status(job).attempt) == ("queued", 2)
+
+
+@pytest.mark.req("JOB-3", "JOB-8")
+def test_a_job_whose_cancel_was_requested_isnt_tried_again(platform: Platform, worker: Worker) -> None:
+    spec = {"schemaVersion": 1, "name": "t", "command": ["x"], "retry": {"max": 1}}
+    job = platform.seed.job(platform.account, spec=spec)
+    platform.waiting(worker)
+    worker.run()
+    platform.seed.insert(schema.cancel_requests, job_id=job, at=platform.clock.now(), actor="test")
+    worker.report("failed", exitCode=1)
+    status = platform.status(job)
+    assert (status.state, status.retry_at) == ("failed", None)
+
+
+@pytest.mark.req("JOB-9")
+def test_a_node_that_has_worked_gets_nothing_before_it_asks_again(platform: Platform, worker: Worker) -> None:
+    platform.seed.job(platform.account, key="1")
+    platform.waiting(worker)
+    worker.run()
+    worker.report()
+    second = platform.seed.job(platform.account, key="2")
+    platform.place()
+    assert platform.status(second).state == "queued"

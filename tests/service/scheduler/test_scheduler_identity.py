@@ -101,6 +101,25 @@ def _body(rule: str, worker: Worker) -> dict[str, Any]:
     return bodies.get(action, {})
 
 
+@pytest.mark.req("JOB-4", "AUTH-9")
+def test_a_node_cant_speak_for_its_accounts_other_nodes(platform: Platform, worker: Worker) -> None:
+    spec = {"schemaVersion": 1, "name": "t", "command": ["x"], "resources": {"ranks": 2}}
+    platform.seed.job(platform.account, spec=spec)
+    other = platform.worker(2)
+    platform.waiting(worker, other)
+    for each in (worker, other):
+        each.claim()
+    before = platform.dump()
+    for (method, rule), (_, kinds) in sorted(KINDS.items()):
+        if "<node_id>" in rule and USER not in kinds:
+            token = worker.token if NODE in kinds else worker.lease["token"]
+            path = rule.replace("<node_id>", other.id)
+            query = f"?leaseId={other.lease['leaseId']}&attempt=1&offset=0" if "logs" in rule else ""
+            answer = _call(platform, method, path + query, token, _body(rule, other))
+            assert answer.status_code in (404, 409), (rule, answer.text)
+    assert platform.dump() == before
+
+
 @pytest.mark.req("JOB-4")
 @pytest.mark.parametrize("wrong", ["leaseId", "attempt", "node", "other_lease", "ended", "expired"])
 @pytest.mark.parametrize("call", ["ready", "beat", "log", "report"])
