@@ -148,6 +148,10 @@ class User:
                  stdin=PASSWORD.encode() + b"\n")  # fmt: skip
         return self
 
+    def login_record(self) -> dict[str, Any]:
+        """The stored login: server and token among others."""
+        return dict(json.loads((self.home / "login.json").read_text()))
+
     def elsewhere(self, home: Path) -> User:
         """The same account on another machine, not logged in yet."""
         return User(self.stack, home, self.name)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from e2e_support import RunningStack, User, environment, make_project, python_project, until
 
-LINES = 40
+LINES = 30
 COUNTS = f"""
 import pathlib, time
 for number in range({LINES}):
