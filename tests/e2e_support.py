@@ -89,6 +89,11 @@ class RunningStack:
         if self.folder.run.is_dir():
             leftovers.end(self.folder.mark())
 
+    def check_faults(self) -> None:
+        """Fail when a service answered with an error of its own while tests ran."""
+        lines = (self.folder.logs / "server.log").read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if '"internal_error"' in line] == []
+
     def processes(self) -> list[psutil.Process]:
         """Everything that belongs to it, apart from the supervisor."""
         return leftovers.marked(self.folder.mark())

@@ -16,6 +16,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     try:
         stack.start()
         yield stack
+        stack.check_faults()
     finally:
         stack.close()
 
@@ -27,6 +28,7 @@ def breakable_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
     try:
         stack.start()
         yield stack
+        stack.check_faults()
     finally:
         stack.close()
 
