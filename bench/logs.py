@@ -28,8 +28,8 @@ def run() -> dict[str, Any]:
         (project / "main.py").write_text(PROGRAM)
         job = json.loads(stack.mingora("submit", str(project), "--json"))["job"]["id"]
         stack.mingora("wait", job, "--timeout", "300")
-        events = json.loads(stack.mingora("events", job, "--json"))["events"]
-        at = {event["type"]: event["at"] for event in events}
+        lines = [json.loads(line) for line in stack.mingora("events", job, "--json").splitlines()]
+        at = {line["event"]["type"]: line["event"]["at"] for line in lines}
         seconds = _seconds(at["attempt.started"], at["attempt.finished"])
         started = time.monotonic()
         log = stack.mingora("logs", job)

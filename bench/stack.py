@@ -31,7 +31,9 @@ class Platform:
     def mingora(self, *words: str) -> str:
         """The CLI's standard output; raises when it fails."""
         command = [sys.executable, "-m", "mingora", *words]
-        return subprocess.run(command, env=self.env, text=True, stdout=subprocess.PIPE, check=True).stdout
+        return subprocess.run(
+            command, env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+        ).stdout
 
     def admin(self, *words: str) -> None:
         """Run mingora-admin on this stack's data."""

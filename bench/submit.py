@@ -44,7 +44,9 @@ def _once(stack: Platform, number: int) -> float:
     _make(project, number)
     started = time.time()
     command = [sys.executable, "-m", "mingora", "submit", str(project), "--json"]
-    answer = subprocess.run(command, env=stack.env, text=True, stdout=subprocess.PIPE, check=True).stdout
+    answer = subprocess.run(
+        command, env=stack.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+    ).stdout
     job = json.loads(answer)["job"]["id"]
     stack.mingora("wait", job, "--timeout", "60")
     stack.mingora("download", job, "--output", str(project / "out"))

@@ -237,6 +237,14 @@ class Client:
     def nodes(self) -> list[dict[str, Any]]:
         return list(self.transport.request_json("GET", "/nodes").data["nodes"])
 
+    def remove_node(self, node_id: str) -> None:
+        """Removes a machine from the account: its tokens are revoked, and a job that it runs is lost."""
+
+        def settled() -> bool | None:
+            return None if any(node["id"] == node_id for node in self.nodes()) else True
+
+        self._write(lambda: self._send_delete(_path("nodes", node_id)), settled)
+
     def explain(self, job_id: str) -> dict[str, Any]:
         return dict(self.transport.request_json("GET", _path("explain", job_id)).data)
 

@@ -58,7 +58,7 @@ class Job(dict[str, Any]):
             text = _("{cpu} s CPU, {memory} MiB at most (reported by nodes, not verified)")
             rows.append((_("Usage"), text.format(cpu=usage.get("cpuSeconds"), memory=usage.get("maxMemoryMiB"))))
         if self.get("results"):
-            rows.append((_("Results"), _("{count} files").format(count=len(self["results"]))))
+            rows.append((_("Result files"), len(self["results"])))
         return rows
 
     def _repr_html_(self) -> str:

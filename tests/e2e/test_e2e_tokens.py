@@ -72,3 +72,18 @@ def test_plain_http_beyond_loopback_is_refused_before_anything_is_sent(user: Use
             assert "HTTPS" in (user.home / "worker.log").read_text()
         with pytest.raises(TimeoutError):
             listener.accept()
+
+
+@pytest.mark.req("CLI-2", "JOB-2", "BLOB-7")
+def test_a_machine_is_removed_and_makes_room_for_another(user: User, tmp_path: Path) -> None:
+    user.stack.admin("account", "limits", user.name, "--max-nodes", "1")
+    user.submit(make_project(tmp_path / "first", ["true"]))
+    user.work_once()
+    assert user.worker("--once", root="second").wait(30) != 0
+    assert "mingora rm" in (user.home / "second.log").read_text()
+    (node,) = user.json("nodes")["nodes"]
+    user.run("rm", node["id"])
+    assert user.json("nodes")["nodes"] == []
+    user.run("rm", node["id"], status=4)
+    user.submit(make_project(tmp_path / "second", ["true"]))
+    assert user.worker("--once", root="second").wait(60) == 0

@@ -63,8 +63,15 @@ def _cancel(args: argparse.Namespace, context: Context) -> int:
     return 0
 
 
+def _rm_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar=_("ID"), help=_("a job's id, or a machine's as `nodes` shows it"))
+
+
 def _rm(args: argparse.Namespace, context: Context) -> int:
-    context.client.delete(args.id)
+    if args.id.startswith("node_"):
+        context.client.remove_node(args.id)
+    else:
+        context.client.delete(args.id)
     context.out.emit({"deleted": args.id}, _("Deleted {job}.").format(job=args.id))
     return 0
 
@@ -82,6 +89,6 @@ COMMANDS = (
     Command("status", lambda: _("show a job, or list the newest"), _status, _status_arguments),
     Command("wait", lambda: _("wait for a job's end; the exit code says how it ended"), _wait, _wait_arguments),
     Command("cancel", lambda: _("stop a job"), _cancel, job_argument),
-    Command("rm", lambda: _("delete an ended job and release its files"), _rm, job_argument),
+    Command("rm", lambda: _("delete an ended job and its files, or a machine"), _rm, _rm_arguments),
     Command("explain", lambda: _("say what a waiting job is waiting for"), _explain, job_argument),
 )

@@ -149,7 +149,7 @@ class NodeStore:
         count = sa.select(sa.func.count()).where(nodes.c.account_id == account_id)
         used = connection.execute(count).scalar_one()
         if used >= max_nodes:
-            message = f"The account has {used} workers, its limit. Remove one: mingora nodes rm NODE"
+            message = f"The account has {used} workers, its limit. Remove one: mingora rm NODE"
             raise ServiceError(QUOTA_EXCEEDED, message, limit="maxNodes", allowed=max_nodes, used=used)
 
 
