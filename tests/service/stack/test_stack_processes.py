@@ -82,6 +82,42 @@ def test_a_program_that_dies_at_once_is_started_ever_more_slowly(folder: DataFol
 
 
 @pytest.mark.req("OPS-2")
+def test_a_program_that_cant_be_started_now_is_started_later(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    supervisor = Supervisor(ChildLogs(folder.logs, verbose=False).follow, said.append)
+    spawn, failures = supervisor._spawn, iter([OSError(11, "Resource temporarily unavailable")])
+
+    def scarce(program: Program) -> subprocess.Popen[bytes]:
+        for failure in failures:
+            raise failure
+        return spawn(program)
+
+    supervisor.start(program(folder, "one"))
+    try:
+        until(lambda: len(leftovers.marked(folder.mark())) == 1)
+        monkeypatch.setattr(supervisor, "_spawn", scarce)
+        leftovers.marked(folder.mark())[0].kill()
+
+        def told_twice() -> bool:
+            supervisor.step()
+            return len(said) == 2
+
+        until(told_twice)
+        assert "was ended by SIGKILL" in said[0]
+        assert "can't be started: Resource temporarily unavailable" in said[1]
+
+        def runs_again() -> bool:
+            supervisor.step()
+            return len(leftovers.marked(folder.mark())) == 1
+
+        until(runs_again)
+    finally:
+        supervisor.stop()
+
+
+@pytest.mark.req("OPS-2")
 def test_stop_ends_a_program_that_ignores_the_request(
     folder: DataFolder, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from mingora_common.config import Env
 from mingora_stack import cli, database, settings, valkey
-from mingora_stack.childlogs import BoundedLog
+from mingora_stack.childlogs import BoundedLog, ChildLogs
 from mingora_stack.errors import StackError
 from mingora_stack.folder import DataFolder
 from mingora_stack.leftovers import MARK
@@ -104,6 +105,17 @@ def test_a_log_keeps_to_its_size(tmp_path: Path) -> None:
     assert files[1].read_bytes() + files[0].read_bytes() == b"".join(b"line %02d\n" % n for n in range(50))[-len(
         files[1].read_bytes() + files[0].read_bytes()
     ) :]  # fmt: skip
+
+
+@pytest.mark.req("OPS-2")
+def test_what_happened_is_noted_though_the_terminal_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    ChildLogs(tmp_path, verbose=False).note("server was ended by SIGKILL")
+    assert (tmp_path / "stack.log").read_text().endswith(" server was ended by SIGKILL\n")
 
 
 @pytest.mark.req("OPS-2")
