@@ -7,12 +7,11 @@ import statistics
 import time
 from typing import Any
 
+from bench import plain
+from bench.stack import platform
 from mingora.manifest import build
 from mingora.transfer import upload_files
 from mingora.transport import Transport
-
-from bench import plain
-from bench.stack import platform
 
 FILES = 8
 FILE_BYTES = 8 << 20

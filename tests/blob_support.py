@@ -10,12 +10,13 @@ from typing import Any, cast
 
 from flask import Flask
 from flask.testing import FlaskClient
+from support import FakeClock, Seed, bearer
+from werkzeug.test import TestResponse
+
 from mingora_blobstore.domain.objects import PART_SIZE
 from mingora_blobstore.store.sqlite_content import SqliteContent
 from mingora_common.clock import DAY
 from mingora_common.http import API_PREFIX
-from support import FakeClock, Seed, bearer
-from werkzeug.test import TestResponse
 
 INTERNAL_KEY = "k" * 40
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from mingora_stack import leftovers
 from mingora_stack.folder import DataFolder
 

@@ -9,6 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 from flask import Flask
 from flask.testing import FlaskClient
+from support import RecordedPins, Seed, bearer
+from werkzeug.test import TestResponse
+
 from mingora_common.clock import Clock
 from mingora_common.db import schema
 from mingora_common.db.engine import Database
@@ -20,8 +23,6 @@ from mingora_scheduler.config import Config
 from mingora_scheduler.store import sweeps
 from mingora_scheduler.store.changes import Changes
 from mingora_scheduler.store.placement import place
-from support import RecordedPins, Seed, bearer
-from werkzeug.test import TestResponse
 
 V1 = "/api/research/v1"
 CLAIM = "claim-0123456789"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
+
 from mingora_common.auth import LEASE, NODE, SCOPES, USER, hash_token, new_token
 from mingora_common.blobs import ObjectRef
 from mingora_common.clock import DAY

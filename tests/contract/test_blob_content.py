@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from blob_support import random_bytes, sha
+
 from mingora_blobstore.domain.objects import PartKey
 from mingora_blobstore.store.content import PIECE, ContentStore
 from mingora_blobstore.store.sqlite_content import PAGE_BYTES, SqliteContent

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mingora.schema import problems as client_problems
 from mingora_api.domain.problems import Problems
 from mingora_api.domain.spec import SCHEMA, check_spec

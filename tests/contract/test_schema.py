@@ -6,12 +6,13 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from support import FakeClock, Seed, bearer
+
 from mingora_common.auth import TokenReader
 from mingora_common.clock import DAY
 from mingora_common.db import migrate, schema
 from mingora_common.db.engine import Database, ForeignWriteError
 from mingora_common.errors import ServiceError
-from support import FakeClock, Seed, bearer
 
 
 @pytest.mark.req("OPS-2")

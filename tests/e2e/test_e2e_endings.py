@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 from e2e_support import RunningStack, User, make_project, python_project, until
+
 from mingora.transport import Transport
 
 GREEDY = """

@@ -9,7 +9,6 @@ from typing import Any
 
 from mingora.errors import ApiError, InsecureServer, MingoraError, OutcomeUnknown, TransportError
 from mingora.transport import Transport
-
 from mingora_worker.console import plain
 from mingora_worker.texts import _
 

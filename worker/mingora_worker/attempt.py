@@ -11,7 +11,6 @@ from typing import Any
 
 from mingora.errors import ApiError, MingoraError
 from mingora.transfer import upload_files
-
 from mingora_worker.api import Grant, Stop, wire_text
 from mingora_worker.caller import TICK_SECONDS
 from mingora_worker.environment import job_environment

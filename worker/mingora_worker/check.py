@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mingora.errors import MingoraError
-
 from mingora_worker.config import Config
 from mingora_worker.console import Console, plain
 from mingora_worker.disk import Disk

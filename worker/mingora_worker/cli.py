@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from mingora.errors import MingoraError, NotLoggedIn, UsageProblem
 from mingora.i18n import translate_argparse
-
 from mingora_worker.check import check
 from mingora_worker.config import Config, parse
 from mingora_worker.console import Console

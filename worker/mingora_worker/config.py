@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mingora.errors import UsageProblem
-
 from mingora_worker import __version__
 from mingora_worker.texts import _
 

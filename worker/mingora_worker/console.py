@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from typing import Any, TextIO
 
 from mingora.errors import MingoraError
-
 from mingora_worker.texts import _
 
 SAME_TROUBLE_SECONDS = 60.0

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 from mingora.errors import ApiError, MingoraError
-
 from mingora_worker.api import WAIT_SECONDS, Beat, NodeApi, Stop, lease_gone
 from mingora_worker.backoff import Backoff
 

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from mingora.errors import ApiError, MingoraError
 from mingora.transport import Transport
-
 from mingora_worker.api import NodeApi, lease_gone, transient
 from mingora_worker.backoff import Backoff
 from mingora_worker.caller import TICK_SECONDS

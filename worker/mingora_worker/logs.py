@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mingora.errors import ApiError, MingoraError
-
 from mingora_worker.api import MAX_CHUNK, lease_gone, transient
 from mingora_worker.backoff import Backoff
 

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from mingora.errors import ApiError, MingoraError
 from mingora.transport import Transport
-
 from mingora_worker.api import WAIT_SECONDS, Grant, NodeApi, transient
 from mingora_worker.attempt import Attempt
 from mingora_worker.backoff import Backoff

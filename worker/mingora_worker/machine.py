@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import psutil
-from mingora.errors import MingoraError
 
+from mingora.errors import MingoraError
 from mingora_worker.state import try_lock
 from mingora_worker.texts import _
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mingora.errors import MingoraError
-
 from mingora_worker.console import Console
 from mingora_worker.interrupt import Interrupt
 from mingora_worker.lease import steady_clock

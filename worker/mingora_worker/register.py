@@ -14,7 +14,6 @@ from mingora import credentials
 from mingora.errors import ApiError, MingoraError, NotLoggedIn, TlsError
 from mingora.server import parse_server
 from mingora.transport import Transport
-
 from mingora_worker import __version__
 from mingora_worker.api import bad_answer, transient
 from mingora_worker.backoff import Backoff

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from mingora.manifest import BLOCK, LocalFile, printable
 from mingora.paths import clashes, path_problem
-
 from mingora_worker.texts import _
 
 FOLDER = "results"

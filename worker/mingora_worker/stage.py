@@ -12,7 +12,6 @@ from typing import Any
 from mingora.errors import ApiError, IntegrityError, MingoraError, ResultConflict
 from mingora.transfer import download_files
 from mingora.transport import Transport
-
 from mingora_worker.api import transient
 from mingora_worker.texts import _
 

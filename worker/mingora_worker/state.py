@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from mingora.errors import MingoraError
-
 from mingora_worker.texts import _
 
 T = TypeVar("T")

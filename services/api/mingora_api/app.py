@@ -6,13 +6,6 @@ from collections.abc import Callable
 
 import structlog
 from flask import Flask, Response, g
-from mingora_common.auth import USER, TokenReader
-from mingora_common.blobs import Pins
-from mingora_common.clock import Clock
-from mingora_common.db.engine import Database
-from mingora_common.hints import Hints
-from mingora_common.http import API_PREFIX, make_app
-from mingora_common.wake import Waiters, Waker, connect
 from sqlalchemy.exc import SQLAlchemyError
 
 from mingora_api.config import Config
@@ -21,6 +14,13 @@ from mingora_api.routes import events, health, job_lists, jobs, logs, policy, to
 from mingora_api.routes.context import Context
 from mingora_api.store import tokens as token_store
 from mingora_api.store.signins import SignIns
+from mingora_common.auth import USER, TokenReader
+from mingora_common.blobs import Pins
+from mingora_common.clock import Clock
+from mingora_common.db.engine import Database
+from mingora_common.hints import Hints
+from mingora_common.http import API_PREFIX, make_app
+from mingora_common.wake import Waiters, Waker, connect
 
 _log = structlog.get_logger()
 

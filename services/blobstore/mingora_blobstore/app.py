@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from flask import Flask
-from mingora_common.auth import TokenReader
-from mingora_common.clock import Clock
-from mingora_common.db.engine import Database
-from mingora_common.http import API_PREFIX, make_app
 
 from mingora_blobstore.config import Config
 from mingora_blobstore.routes import content as content_routes
@@ -21,6 +17,10 @@ from mingora_blobstore.store.reading import Reader
 from mingora_blobstore.store.removal import Removal
 from mingora_blobstore.store.sweep import Sweeper
 from mingora_blobstore.store.uploads import Uploads
+from mingora_common.auth import TokenReader
+from mingora_common.clock import Clock
+from mingora_common.db.engine import Database
+from mingora_common.http import API_PREFIX, make_app
 
 
 def create_app(config: Config, *, database: Database, content: ContentStore, clock: Clock) -> Flask:

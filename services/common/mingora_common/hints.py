@@ -28,8 +28,7 @@ SWEEP_ARCHIVE = "mingora_scheduler.tasks.sweeps.archive"
 SWEEP_PURGE = "mingora_scheduler.tasks.sweeps.purge"
 
 TASKS = frozenset(
-    {PLACE, CANCEL, PURGE, ARCHIVE_LOG, PING}
-    | {SWEEP_EXPIRE, SWEEP_PLACE, SWEEP_CANCEL, SWEEP_ARCHIVE, SWEEP_PURGE}
+    {PLACE, CANCEL, PURGE, ARCHIVE_LOG, PING} | {SWEEP_EXPIRE, SWEEP_PLACE, SWEEP_CANCEL, SWEEP_ARCHIVE, SWEEP_PURGE}
 )
 
 # A hint to place is sent once while one for the account waits in the queue; the task deletes the mark before it reads.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flask import Flask
+
 from mingora_common.auth import TokenReader
 from mingora_common.blobs import Pins
 from mingora_common.clock import Clock
@@ -10,7 +11,6 @@ from mingora_common.db.engine import Database
 from mingora_common.hints import Hints
 from mingora_common.http import API_PREFIX, make_app
 from mingora_common.wake import Waiters, Waker
-
 from mingora_scheduler.config import Config
 from mingora_scheduler.routes import explain, health, leases, nodes
 from mingora_scheduler.store.explain import ExplainStore

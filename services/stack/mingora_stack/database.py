@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DatabaseError
+
 from mingora_api.store import accounts
 from mingora_common.clock import SystemClock
 from mingora_common.db import migrate, schema
 from mingora_common.db.engine import Database
-from sqlalchemy.exc import DatabaseError
-
 from mingora_stack.errors import StackError
 
 

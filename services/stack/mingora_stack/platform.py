@@ -20,7 +20,6 @@ from mingora_common.db import schema
 from mingora_common.db.engine import Database
 from mingora_common.hints import RedisHints
 from mingora_common.wake import Listener, RedisWaker, Waiters, connect
-
 from mingora_stack.router import Router, Wsgi
 
 # Waiting reads at once: workers' claims and heartbeats, and people who follow jobs. Each has places of its own, so

@@ -9,11 +9,12 @@ import ssl
 from pathlib import Path
 
 import redis
-from mingora_common.hints import PING, QUEUE
-from mingora_common.wake import connect
 from rq import Queue
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
+
+from mingora_common.hints import PING, QUEUE
+from mingora_common.wake import connect
 
 TIMEOUT_SECONDS = 3.0
 

@@ -17,8 +17,8 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.gthread import ThreadWorker
-from mingora_common import logs
 
+from mingora_common import logs
 from mingora_stack import platform, settings
 from mingora_stack.launch import die_with_parent
 from mingora_stack.listen import STALL_SECONDS

@@ -8,11 +8,12 @@ from typing import Any
 from argon2 import PasswordHasher
 from flask import Flask
 from flask.testing import FlaskClient
+from support import FakeClock, RecordedHints, RecordedPins, Seed, bearer
+from werkzeug.test import TestResponse
+
 from mingora_api.domain.passwords import Passwords
 from mingora_common.db.engine import Database
 from mingora_common.wake import Waiters
-from support import FakeClock, RecordedHints, RecordedPins, Seed, bearer
-from werkzeug.test import TestResponse
 
 PREFIX = "/api/research/v1"
 QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from service.api.api_harness import QUICK, Api, LocalWaker
+from support import FakeClock, RecordedHints, RecordedPins, Seed
+
 from mingora_api.app import create_app
 from mingora_api.config import Config
 from mingora_api.domain.passwords import Passwords
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import API
 from mingora_common.wake import Waiters
-from service.api.api_harness import QUICK, Api, LocalWaker
-from support import FakeClock, RecordedHints, RecordedPins, Seed
 
 
 @pytest.fixture

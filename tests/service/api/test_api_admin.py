@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from service.api.api_harness import QUICK
+from support import FakeClock, Seed, bearer
+
 from mingora_api.admin import session
 from mingora_api.admin.cli import run
 from mingora_api.domain.passwords import Passwords
@@ -20,8 +23,6 @@ from mingora_common.clock import SystemClock
 from mingora_common.db import schema
 from mingora_common.db.engine import Database
 from mingora_common.errors import ServiceError
-from service.api.api_harness import QUICK
-from support import FakeClock, Seed, bearer
 
 PASSWORD = "doğru at pili"
 Admin = Callable[..., Any]

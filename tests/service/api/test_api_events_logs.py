@@ -8,9 +8,10 @@ import zlib
 from typing import Any
 
 import pytest
-from mingora_common.db import schema
 from service.api.api_harness import Api
 from support import FakeClock, Seed
+
+from mingora_common.db import schema
 
 
 def event(seed: Seed, job_id: str, seq: int, kind: str = "attempt.started") -> None:

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import sqlalchemy as sa
+from service.api.api_harness import PREFIX, Api
+from support import FakeClock, Seed, bearer
+
 from mingora_common.auth import SCOPES
 from mingora_common.db import schema
 from mingora_common.ids import new_id
-from service.api.api_harness import PREFIX, Api
-from support import FakeClock, Seed, bearer
 
 OPEN = {("POST", f"{PREFIX}/tokens"), ("GET", "/healthz"), ("GET", "/readyz")}
 

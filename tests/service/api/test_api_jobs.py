@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from service.api.api_harness import SPEC, Api
+from support import FakeClock, Seed
+
 from mingora_common.blobs import ObjectRef
 from mingora_common.db import schema
 from mingora_common.errors import UNAVAILABLE, ServiceError
-from service.api.api_harness import SPEC, Api
-from support import FakeClock, Seed
 
 RANK = {"rank": 0, "nodeId": "node_12345678", "nodeName": "büro", "state": "succeeded", "exitCode": 0}
 RESULT = {

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from mingora_api.store.signins import SignIns
 from mingora_common.errors import ServiceError
 from mingora_common.wake import connect

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from mingora_common.blobs import ObjectRef
-from mingora_common.db.schema import jobs
-from mingora_common.errors import UNAVAILABLE, ServiceError
 from service.api.api_harness import SPEC, Api, entry
 from sqlalchemy.exc import OperationalError
 from support import Seed
+
+from mingora_common.blobs import ObjectRef
+from mingora_common.db.schema import jobs
+from mingora_common.errors import UNAVAILABLE, ServiceError
 
 
 def count_jobs(api: Api) -> int:

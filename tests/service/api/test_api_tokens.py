@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from argon2 import PasswordHasher
+from service.api.api_harness import Api
+from sqlalchemy.exc import OperationalError
+from support import FakeClock, Seed, bearer
+
 from mingora_api.store import accounts
 from mingora_common.auth import TokenReader, hash_token
 from mingora_common.clock import DAY
 from mingora_common.db import schema
 from mingora_common.errors import ServiceError
-from service.api.api_harness import Api
-from sqlalchemy.exc import OperationalError
-from support import FakeClock, Seed, bearer
 
 PASSWORD = "doğru at pili 电池"
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from blob_support import INTERNAL_KEY, Caller, Service
+from support import FakeClock, Seed
+
 from mingora_blobstore.app import create_app
 from mingora_blobstore.config import Config
 from mingora_blobstore.store.sqlite_content import SqliteContent
 from mingora_common.db.engine import Database
-from support import FakeClock, Seed
 
 
 @pytest.fixture

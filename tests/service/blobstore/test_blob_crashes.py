@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from blob_support import Caller, Service, random_bytes
+from sqlalchemy.exc import OperationalError
+
 from mingora_blobstore.domain import retention
 from mingora_common.db.engine import Database
 from mingora_common.errors import UNAVAILABLE, ServiceError
-from sqlalchemy.exc import OperationalError
 
 DATA = random_bytes(5000)
 

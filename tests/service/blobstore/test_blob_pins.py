@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from blob_support import Answer, Caller, Service, code, random_bytes, sha
+from support import Seed
+
 from mingora_blobstore.domain import retention
 from mingora_common.clock import HOUR
 from mingora_common.db import schema
 from mingora_common.ids import new_id
-from support import Seed
 
 NODE = "node_12345678"
 

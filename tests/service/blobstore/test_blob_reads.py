@@ -7,9 +7,10 @@ import time
 
 import pytest
 from blob_support import Caller, Service, code, pieces, random_bytes, sha
+from support import Seed
+
 from mingora_blobstore.domain.objects import PART_SIZE
 from mingora_blobstore.store.reading import ContentLost
-from support import Seed
 
 DATA = random_bytes(PART_SIZE + 1000)
 SIZE = len(DATA)

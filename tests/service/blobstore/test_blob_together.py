@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from blob_support import Caller, Service, sha
+
 from mingora_blobstore.store.sweep import SweepTimer
 
 CONTENTS = [bytes([number]) * (number + 1) for number in range(12)]

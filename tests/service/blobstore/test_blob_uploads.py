@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from blob_support import Caller, Service, code, pieces, random_bytes, sha
+from support import Seed
+
 from mingora_blobstore.domain.objects import PART_SIZE
 from mingora_common.db import schema
 from mingora_common.ids import new_id
-from support import Seed
 
 TWO_PARTS = random_bytes(PART_SIZE + 1000)
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from service.cli.mingora_fake import TOKEN, FakePlatform
+
 from mingora.cli import main
 from mingora.client import Client
 from mingora.credentials import Credentials, save
 from mingora.transport import Transport
-from service.cli.mingora_fake import TOKEN, FakePlatform
 
 
 @pytest.fixture

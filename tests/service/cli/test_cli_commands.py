@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from service.cli.mingora_fake import TOKEN, FakePlatform, Seen
+
 from mingora.client import Client
 from mingora.errors import WaitTimeout
-from service.cli.mingora_fake import TOKEN, FakePlatform, Seen
 
 Command = Callable[..., Any]
 JOB = "job_00000001"

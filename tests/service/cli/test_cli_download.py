@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
+from service.cli.mingora_fake import FakePlatform
+
 from mingora.client import Client
 from mingora.download import PARTIAL, download_files
 from mingora.errors import IntegrityError, JobUnfinished, ResultConflict
 from mingora.transport import Transport
-from service.cli.mingora_fake import FakePlatform
 
 CONTENT = r"/objects/obj_\d+/content"
 

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from service.cli.mingora_fake import FakePlatform, Seen
+
 from mingora.client import Client
 from mingora.errors import ApiError, FileChanged, OutcomeUnknown, ProjectError, UsageProblem
 from mingora.manifest import build
 from mingora.transfer import upload_files
 from mingora.transport import Transport
-from service.cli.mingora_fake import FakePlatform, Seen
 
 Project = Callable[..., Path]
 PARTS = r"/objects/obj_\d+/parts/\d+"

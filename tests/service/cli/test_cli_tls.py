@@ -13,9 +13,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from service.cli.mingora_fake import TOKEN, FakePlatform
+
 from mingora.errors import TlsError
 from mingora.transport import Transport
-from service.cli.mingora_fake import TOKEN, FakePlatform
 
 
 def certificate(folder: Path, name: str, *hosts: x509.GeneralName) -> tuple[Path, Path]:

@@ -6,9 +6,10 @@ import socket
 import threading
 
 import pytest
+from service.cli.mingora_fake import TOKEN, FakePlatform, Seen
+
 from mingora.errors import ApiError, InsecureServer, LostAnswer, NotSent, OutcomeUnknown, RateLimited, TlsError
 from mingora.transport import Transport
-from service.cli.mingora_fake import TOKEN, FakePlatform, Seen
 
 
 @pytest.mark.req("CLI-10")

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from flask import Flask, Response, jsonify
+from support import FakeClock
+
 from mingora_common.auth import TokenReader
 from mingora_common.http import json_body, make_app
-from support import FakeClock
 
 
 class StallingBody(io.RawIOBase):

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from support import FakeClock, Seed, bearer
+
 from mingora_common.auth import READ, TokenReader
 from mingora_common.db.engine import Database
 from mingora_common.errors import QUOTA_EXCEEDED, RATE_LIMITED, ServiceError
 from mingora_common.http import DrainBody, content_length, json_body, make_app, needs, principal, wait_seconds
-from support import FakeClock, Seed, bearer
 
 
 def error(answer: Any) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from mingora_common.wake import Waiters
 from scheduler_platform import Platform, Worker, make_platform
 from support import FakeClock, RecordedHints, Seed
+
+from mingora_common.wake import Waiters
 
 
 @pytest.fixture

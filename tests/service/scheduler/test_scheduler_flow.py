@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from mingora_common.db import schema
 from scheduler_platform import Platform, Worker
 from support import bearer
+
+from mingora_common.db import schema
 
 FILE: dict[str, Any] = {
     "path": "results/a.txt",

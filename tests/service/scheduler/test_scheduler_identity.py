@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from flask import Flask
+from scheduler_platform import Platform, Worker, node_record
+from support import bearer
+
 from mingora_common.auth import LEASE, NODE, READ, SCOPES, USER, WORK, WRITE
 from mingora_common.db import schema
 from mingora_common.http import API_PREFIX
-from scheduler_platform import Platform, Worker, node_record
-from support import bearer
 
 KINDS = {
     ("POST", "/nodes"): (WORK, {USER, NODE}),

@@ -7,6 +7,9 @@ import zlib
 
 import pytest
 import sqlalchemy as sa
+from scheduler_platform import V1, Platform, Worker
+from support import bearer
+
 from mingora_common.db import schema
 from mingora_common.db.views import job_log, job_log_chunk
 from mingora_scheduler.domain.leases import LOG_CHUNK_BYTES
@@ -14,8 +17,6 @@ from mingora_scheduler.store import logs, purge, sweeps
 from mingora_scheduler.store.changes import Changes
 from mingora_scheduler.store.leases import Holder
 from mingora_scheduler.store.logs import LogStore
-from scheduler_platform import V1, Platform, Worker
-from support import bearer
 
 
 def _running(platform: Platform, worker: Worker) -> str:

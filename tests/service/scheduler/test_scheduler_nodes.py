@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from mingora_common.db import schema
 from scheduler_platform import V1, Platform, Worker, node_record
 from support import bearer
+
+from mingora_common.db import schema
 
 
 def _register(platform: Platform, token: str, **record: Any) -> Any:

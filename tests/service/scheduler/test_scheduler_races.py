@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from mingora_common.db import schema
 from scheduler_platform import V1, Platform, Worker
 from support import bearer
+
+from mingora_common.db import schema
 
 
 def _together(*acts: Callable[[], Any]) -> list[Any]:

@@ -19,16 +19,17 @@ from typing import Any
 import pytest
 import redis
 import sqlalchemy as sa
+from rq import Callback, Queue
+from rq.serializers import JSONSerializer
+from scheduler_platform import Platform, make_platform
+from support import Seed
+
 from mingora_common import hints
 from mingora_common.clock import SystemClock
 from mingora_common.db import schema
 from mingora_common.db.views import job_status
 from mingora_common.hints import RedisHints
 from mingora_common.wake import Listener, Waiters, connect
-from rq import Callback, Queue
-from rq.serializers import JSONSerializer
-from scheduler_platform import Platform, make_platform
-from support import Seed
 
 pytestmark = pytest.mark.engine("redis")
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import redis
 import sqlalchemy as sa
+from scheduler_platform import Platform, Worker
+
 from mingora_common import hints
 from mingora_common.db import schema
 from mingora_scheduler.store import sweeps as store
 from mingora_scheduler.store import tokens
 from mingora_scheduler.tasks import context, functions, sweeps
-from scheduler_platform import Platform, Worker
 
 
 class Marks:

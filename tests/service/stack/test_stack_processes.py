@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from mingora_stack import launch, leftovers, settings, valkey
 from mingora_stack.childlogs import ChildLogs
 from mingora_stack.errors import StackError

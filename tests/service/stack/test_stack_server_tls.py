@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from mingora_stack import server
 from mingora_stack.tls import Authority
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from service.worker.fake_platform import FakePlatform
+from service.worker.worker_process import StartWorker
+
 from mingora_worker.logs import Pump, Spool
 from mingora_worker.monitor import MARK, ProcessTree, kill_all, leftovers
 from mingora_worker.runtimes.base import Launch, StartFailed
 from mingora_worker.runtimes.native import NativeRuntime
 from mingora_worker.state import ProcessId
-from service.worker.fake_platform import FakePlatform
-from service.worker.worker_process import StartWorker
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="uses POSIX processes")
 

@@ -7,6 +7,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mingora_api.config import Config
 from mingora_api.domain.logslice import Chunk, cut
 from mingora_api.domain.names import name_problem, normal, password_problem

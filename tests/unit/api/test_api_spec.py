@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+
 from mingora_api.domain.inputs import check_inputs
 from mingora_api.domain.jobs import fingerprint
 from mingora_api.domain.problems import MAX_PROBLEMS, Problems

@@ -13,6 +13,8 @@ from blob_support import sha
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from support import FakeClock
+
 from mingora_blobstore.domain import retention
 from mingora_blobstore.domain.objects import COMPLETE, CORRUPT, StoredObject
 from mingora_blobstore.domain.openings import Wanted
@@ -30,7 +32,6 @@ from mingora_common.db import migrate
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import objects, parts, pins
 from mingora_common.errors import ServiceError
-from support import FakeClock
 
 ACCOUNT = "acc_12345678"
 LIMITS = Limits(max_file_bytes=40, max_bytes=60, max_files=4, max_jobs=0, max_nodes=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mingora_blobstore.config import Config
 from mingora_blobstore.domain import ranges
 from mingora_blobstore.domain.access import lease_may_read

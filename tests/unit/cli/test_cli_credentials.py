@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from mingora.credentials import Credentials, config_path, load, save, stored
 from mingora.errors import InsecureServer, NotLoggedIn, UsageProblem
 from mingora.server import is_loopback, parse_server

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from mingora import ignore
 from mingora.ignore import parse, verdict
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+
 from mingora import jobfile
 from mingora.errors import ProjectError
 from mingora.schema import problems

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mingora.errors import ProjectError
 from mingora.ignore import Rules
 from mingora.manifest import build, check_limits, scan

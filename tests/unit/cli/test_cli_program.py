@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from mingora import Client, argparse_texts
 from mingora.api_texts import reason_text
 from mingora.cli import parser

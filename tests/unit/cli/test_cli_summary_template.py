@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from mingora import jobfile
 from mingora.commands.project import TEMPLATES
 

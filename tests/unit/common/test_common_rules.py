@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mingora_common import errors
 from mingora_common.auth import LEASE, NODE, USER, hash_token, new_token
 from mingora_common.clock import rfc3339

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+
 from mingora_common.wake import Full, Waiters, wait_for
 
 

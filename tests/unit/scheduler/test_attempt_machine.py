@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from mingora_scheduler.domain.attempt import (
     Attempt,
     CancelRequested,

@@ -8,6 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+
 from mingora_scheduler.domain.explain import of_queued
 from mingora_scheduler.domain.placement import Job, Need, Node, Problem, plan, problems
 

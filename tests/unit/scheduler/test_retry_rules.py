@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import replace
 
 import pytest
+
 from mingora_scheduler.domain.attempt import Attempt, Outcome, Rank, RankState, Reason, Report, State
 from mingora_scheduler.domain.inputs import inputs_digest
 from mingora_scheduler.domain.retry import Policy, retry_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mingora_common.config import ConfigError
 from mingora_scheduler.config import Config, TaskConfig
 

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from mingora_stack.errors import StackError
 from mingora_stack.folder import MAX_SOCKET_PATH_BYTES, DataFolder
 

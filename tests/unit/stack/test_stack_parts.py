@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+
 from mingora_common.config import Env
 from mingora_stack import cli, database, settings, valkey
 from mingora_stack.childlogs import BoundedLog, ChildLogs

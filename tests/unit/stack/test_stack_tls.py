@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+
 from mingora_stack.errors import StackError
 from mingora_stack.tls import Authority, check_host
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from mingora_worker.api import Grant
 from mingora_worker.environment import job_environment
 from mingora_worker.runtimes.native import base_environment

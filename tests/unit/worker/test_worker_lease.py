@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mingora.errors import ApiError, LostAnswer, MingoraError
 from mingora_worker.api import Beat, NodeApi, Stop
 from mingora_worker.lease import Lease, Timer

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mingora.errors import ApiError, LostAnswer, MingoraError
 from mingora_worker import logs
 from mingora_worker.api import MAX_CHUNK

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from mingora_worker import machine
 from mingora_worker.machine import Gpu, MachineProblem, describe, find_gpu, fingerprint, lock_gpu, machine_id
 

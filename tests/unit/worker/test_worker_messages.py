@@ -9,11 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mingora_worker
 import pytest
 from babel.messages.extract import extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
+
+import mingora_worker
 from mingora.i18n import LANGUAGES, catalogue
 from mingora_worker.texts import DOMAIN, LOCALE_DIR
 

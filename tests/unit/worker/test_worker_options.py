@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from mingora.errors import UsageProblem
 from mingora_worker.config import parse
 

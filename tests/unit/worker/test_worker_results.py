@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from mingora_worker import results
 from mingora_worker.results import Collected, TooManyFiles, collect
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from mingora.errors import ApiError, InsecureServer, LostAnswer, MingoraError, NotSent, OutcomeUnknown, RateLimited
 from mingora_worker.api import BadAnswer, NodeApi, Stop, lease_gone, transient, wire_text
 from mingora_worker.backoff import LONGEST_SECONDS, Backoff

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from mingora_worker.state import LeaseRecord, NodeRecord, ProcessId, Root, RootProblem, remove_tree, write_private
 
 

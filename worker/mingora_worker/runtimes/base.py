@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from mingora.errors import MingoraError
-
 from mingora_worker.monitor import Usage
 from mingora_worker.state import ProcessId
 

@@ -11,16 +11,16 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mingora_common.clock import SystemClock
-from mingora_common.db.engine import Database
-from mingora_common.db.migrate import SchemaError
-from mingora_common.db.schema import API
 from sqlalchemy.exc import DBAPIError
 
 from mingora_api.admin import accounts, tokens
 from mingora_api.admin.output import Output, note
 from mingora_api.admin.session import AdminError, database_url, migrated, open_session
 from mingora_api.store.accounts import ensure_default_tenant
+from mingora_common.clock import SystemClock
+from mingora_common.db.engine import Database
+from mingora_common.db.migrate import SchemaError
+from mingora_common.db.schema import API
 
 Command = Callable[..., None]
 

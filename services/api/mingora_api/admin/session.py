@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
-from mingora_common.clock import Clock, SystemClock
-from mingora_common.db import migrate
-from mingora_common.db.engine import Database
-from mingora_common.db.schema import API
 from sqlalchemy.exc import ArgumentError
 
 from mingora_api.admin.output import Output
 from mingora_api.domain.passwords import Passwords
 from mingora_api.store.audit import Actor
+from mingora_common.clock import Clock, SystemClock
+from mingora_common.db import migrate
+from mingora_common.db.engine import Database
+from mingora_common.db.schema import API
 
 PLATFORM_FILE = "platform.sqlite"
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from mingora_api.domain.problems import Problem, Problems
 from mingora_common.filepaths import collision, path_problem
 from mingora_common.ids import is_id
-
-from mingora_api.domain.problems import Problem, Problems
 
 MAX_INPUTS = 1000
 FIELDS = ("path", "objectId", "size", "sha256", "executable")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
+
 from mingora_common.errors import UNAVAILABLE, ServiceError
 
 AT_ONCE = 2

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import cast
 
 from flask import current_app, request
+
+from mingora_api.domain.passwords import Passwords
+from mingora_api.store.audit import Actor
+from mingora_api.store.signins import SignIns
 from mingora_common.blobs import Pins
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.hints import Hints
 from mingora_common.http import principal
 from mingora_common.wake import Waiters, Waker
-
-from mingora_api.domain.passwords import Passwords
-from mingora_api.store.audit import Actor
-from mingora_api.store.signins import SignIns
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import re
 
+from mingora_api.store.jobs import Position
 from mingora_common.errors import INVALID_REQUEST, ServiceError
 from mingora_common.ids import is_id
-
-from mingora_api.store.jobs import Position
 
 _SHAPE = re.compile(r"([0-9]{1,15})\.(job_[A-Za-z0-9_-]{1,76})")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
-from mingora_common.auth import READ
-from mingora_common.clock import rfc3339
-from mingora_common.http import needs, principal, query_int, wait_seconds
 
 from mingora_api.domain.jobs import MAX_NUMBER, TERMINAL
 from mingora_api.routes.context import context
 from mingora_api.routes.jobs import checked_job_id
 from mingora_api.routes.waiting import watch
 from mingora_api.store import jobs
+from mingora_common.auth import READ
+from mingora_common.clock import rfc3339
+from mingora_common.http import needs, principal, query_int, wait_seconds
 
 MAX_PAGE = 1000
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from flask import Blueprint, Response, jsonify, request
-from mingora_common.auth import READ
-from mingora_common.errors import INVALID_REQUEST, ServiceError
-from mingora_common.http import needs, principal, query_int
 
 from mingora_api.domain.jobs import STATES, is_key
 from mingora_api.routes.context import context
@@ -13,6 +10,9 @@ from mingora_api.routes.cursors import read_cursor, write_cursor
 from mingora_api.routes.rendering import render_summaries
 from mingora_api.store import jobs
 from mingora_api.store.jobs import Position
+from mingora_common.auth import READ
+from mingora_common.errors import INVALID_REQUEST, ServiceError
+from mingora_common.http import needs, principal, query_int
 
 MAX_PAGE = 200
 

@@ -6,11 +6,6 @@ from typing import Any
 
 import structlog
 from flask import Blueprint, Response, jsonify, request
-from mingora_common.auth import READ, WRITE
-from mingora_common.blobs import ObjectRef
-from mingora_common.errors import INVALID_REQUEST, KEY_CONFLICT, NOT_FOUND, ServiceError
-from mingora_common.http import json_body, needs, no_content, principal, wait_seconds
-from mingora_common.ids import is_id, new_id
 
 from mingora_api.domain.inputs import check_inputs
 from mingora_api.domain.jobs import STATES, fingerprint, is_key
@@ -21,6 +16,11 @@ from mingora_api.routes.rendering import render_job
 from mingora_api.routes.waiting import watch
 from mingora_api.store import jobs
 from mingora_api.store.jobs import Existing, Submission
+from mingora_common.auth import READ, WRITE
+from mingora_common.blobs import ObjectRef
+from mingora_common.errors import INVALID_REQUEST, KEY_CONFLICT, NOT_FOUND, ServiceError
+from mingora_common.http import json_body, needs, no_content, principal, wait_seconds
+from mingora_common.ids import is_id, new_id
 
 blueprint = Blueprint("jobs", __name__)
 _log = structlog.get_logger()

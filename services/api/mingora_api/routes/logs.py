@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from flask import Blueprint, Response, request
-from mingora_common.auth import READ
-from mingora_common.errors import INVALID_REQUEST, NOT_FOUND, ServiceError
-from mingora_common.http import needs, principal, query_int, wait_seconds
 
 from mingora_api.domain.jobs import MAX_NUMBER, TERMINAL
 from mingora_api.domain.logslice import cut
@@ -15,6 +12,9 @@ from mingora_api.routes.context import context
 from mingora_api.routes.jobs import checked_job_id
 from mingora_api.routes.waiting import watch
 from mingora_api.store import jobs, logs
+from mingora_common.auth import READ
+from mingora_common.errors import INVALID_REQUEST, NOT_FOUND, ServiceError
+from mingora_common.http import needs, principal, query_int, wait_seconds
 
 MAX_BYTES = 4 * 1024 * 1024
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from flask import Blueprint, Response, jsonify
+
+from mingora_api.domain.inputs import MAX_INPUTS
+from mingora_api.domain.spec import FEATURES, SCHEMA
 from mingora_common import __version__
 from mingora_common.auth import READ
 from mingora_common.clock import rfc3339
 from mingora_common.filepaths import MAX_PATH_BYTES
 from mingora_common.http import needs, principal
 from mingora_common.wake import MAX_WAIT_SECONDS
-
-from mingora_api.domain.inputs import MAX_INPUTS
-from mingora_api.domain.spec import FEATURES, SCHEMA
 
 PART_SIZE_BYTES = 2 * 1024 * 1024
 MAX_LOG_BYTES = 100 * 1024 * 1024

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
-from mingora_common.clock import rfc3339, rfc3339_or_none
 
 from mingora_api.store import jobs
+from mingora_common.clock import rfc3339, rfc3339_or_none
 
 
 def render_job(connection: sa.Connection, row: sa.Row[Any]) -> dict[str, Any]:

@@ -6,16 +6,16 @@ from typing import Any
 
 import sqlalchemy as sa
 from flask import Blueprint, Response, jsonify
-from mingora_common.auth import NODE, READ, SCOPES, USER, WRITE, new_token
-from mingora_common.clock import rfc3339, rfc3339_or_none
-from mingora_common.errors import BAD_CREDENTIALS, INVALID_REQUEST, NOT_FOUND, ServiceError
-from mingora_common.http import json_body, needs, no_content, principal
-from mingora_common.ids import is_id
 
 from mingora_api.domain.names import MAX_NAME_CHARACTERS, MAX_PASSWORD_BYTES, normal
 from mingora_api.routes.context import actor, address, context
 from mingora_api.store import accounts, audit, tokens
 from mingora_api.store.audit import Actor
+from mingora_common.auth import NODE, READ, SCOPES, USER, WRITE, new_token
+from mingora_common.clock import rfc3339, rfc3339_or_none
+from mingora_common.errors import BAD_CREDENTIALS, INVALID_REQUEST, NOT_FOUND, ServiceError
+from mingora_common.http import json_body, needs, no_content, principal
+from mingora_common.ids import is_id
 
 _CURRENT = "current"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from flask import Response
-from mingora_common.wake import Full, wait_for
 
 from mingora_api.routes.context import context
+from mingora_common.wake import Full, wait_for
 
 T = TypeVar("T")
 

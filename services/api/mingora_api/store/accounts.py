@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import account_limits, accounts, tenants, tokens
 from mingora_common.ids import new_id
-from sqlalchemy.exc import IntegrityError
 
 DEFAULT_TENANT = "default"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+
 from mingora_common.db.schema import audit
 
 MAX_ACTOR = 200

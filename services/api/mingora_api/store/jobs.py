@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from mingora_common.db.schema import cancel_requests, jobs
-from mingora_common.db.views import job_event, job_log, job_status
-from mingora_common.errors import JOB_NOT_FINISHED, NOT_FOUND, QUOTA_EXCEEDED, ServiceError
 
 from mingora_api.domain.jobs import TERMINAL
 from mingora_api.store import accounts, audit
 from mingora_api.store.audit import Actor
+from mingora_common.db.schema import cancel_requests, jobs
+from mingora_common.db.views import job_event, job_log, job_status
+from mingora_common.errors import JOB_NOT_FINISHED, NOT_FOUND, QUOTA_EXCEEDED, ServiceError
 
 _S = job_status.c
 _SUMMARY = [column for column in _S if column.name not in ("spec", "inputs", "results")]

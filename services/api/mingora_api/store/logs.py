@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
-from mingora_common.db.views import job_log, job_log_chunk
 
 from mingora_api.domain.logslice import Chunk
+from mingora_common.db.views import job_log, job_log_chunk
 
 # Many small chunks are read over several answers: an answer may hold fewer bytes than asked for.
 MAX_CHUNKS = 4096

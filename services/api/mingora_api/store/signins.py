@@ -16,6 +16,7 @@ import structlog
 from limits import RateLimitItem, RateLimitItemPerHour, RateLimitItemPerMinute
 from limits.storage import MemoryStorage, RedisStorage
 from limits.strategies import MovingWindowRateLimiter
+
 from mingora_common.errors import RATE_LIMITED, ServiceError
 
 PER_NAME = (RateLimitItemPerMinute(10), RateLimitItemPerHour(60))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
+
 from mingora_common.auth import NODE, SCOPES, USER
 from mingora_common.clock import DAY, MINUTE
 from mingora_common.db.schema import accounts, token_revocations, tokens

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mingora_blobstore.domain.objects import EMPTY_SHA256, KINDS, MAX_OBJECT_BYTES, is_sha256
 from mingora_common.auth import Limits
 from mingora_common.errors import FILE_TOO_LARGE, INVALID_REQUEST, QUOTA_EXCEEDED, ServiceError
-
-from mingora_blobstore.domain.objects import EMPTY_SHA256, KINDS, MAX_OBJECT_BYTES, is_sha256
 
 FIELDS = ("size", "sha256", "kind")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from mingora_common.errors import INVALID_REQUEST, OBJECT_CORRUPT, OBJECT_FROZEN, PART_CONFLICT, ErrorKind, ServiceError
-
 from mingora_blobstore.domain.objects import COMPLETE, CORRUPT, StoredObject
+from mingora_common.errors import INVALID_REQUEST, OBJECT_CORRUPT, OBJECT_FROZEN, PART_CONFLICT, ErrorKind, ServiceError
 
 
 def refusal(state: str, stored_sha256: str | None, sha256: str) -> ErrorKind | None:

@@ -8,13 +8,13 @@ from typing import Any, TypeVar, cast
 
 import structlog
 from flask import current_app, g, request
-from mingora_common.auth import LEASE, USER, WORK, TokenReader
-from mingora_common.errors import NOT_FOUND, ServiceError
-from mingora_common.http import principal
 
 from mingora_blobstore.domain.access import lease_may_read
 from mingora_blobstore.domain.objects import KINDS, RESULT, StoredObject
 from mingora_blobstore.store.objects import Objects
+from mingora_common.auth import LEASE, USER, WORK, TokenReader
+from mingora_common.errors import NOT_FOUND, ServiceError
+from mingora_common.http import principal
 
 F = TypeVar("F", bound=Callable[..., Any])
 

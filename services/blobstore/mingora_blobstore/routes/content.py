@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flask import Blueprint, Response, jsonify, request
-from mingora_common.auth import READ
-from mingora_common.errors import OBJECT_CORRUPT, OBJECT_INCOMPLETE, RANGE_NOT_SATISFIABLE, ServiceError
 
 from mingora_blobstore.domain import ranges
 from mingora_blobstore.domain.objects import COMPLETE, CORRUPT, StoredObject
 from mingora_blobstore.routes.access import readable, user_or_lease
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.reading import Reader
+from mingora_common.auth import READ
+from mingora_common.errors import OBJECT_CORRUPT, OBJECT_INCOMPLETE, RANGE_NOT_SATISFIABLE, ServiceError
 
 
 def blueprint(objects: Objects, reader: Reader) -> Blueprint:

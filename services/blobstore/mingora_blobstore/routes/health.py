@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flask import Blueprint, Response
-from mingora_common.db.engine import Database
 
 from mingora_blobstore.store.content import ContentStore
+from mingora_common.db.engine import Database
 
 
 def blueprint(database: Database, content: ContentStore) -> Blueprint:

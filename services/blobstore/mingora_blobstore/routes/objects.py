@@ -6,9 +6,6 @@ import re
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
-from mingora_common.auth import READ, WRITE
-from mingora_common.errors import INVALID_REQUEST, ServiceError
-from mingora_common.http import json_body, needs, no_content, principal, query_int
 
 from mingora_blobstore.domain.objects import StoredObject, is_sha256
 from mingora_blobstore.domain.openings import FIELDS, Wanted
@@ -18,6 +15,9 @@ from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.openings import Opened, Openings
 from mingora_blobstore.store.removal import Removal
 from mingora_blobstore.store.uploads import Uploads
+from mingora_common.auth import READ, WRITE
+from mingora_common.errors import INVALID_REQUEST, ServiceError
+from mingora_common.http import json_body, needs, no_content, principal, query_int
 
 MAX_BATCH = 1000
 MAX_PAGE = 1000

@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 
 from flask import Blueprint, Response, jsonify, request
-from mingora_common.auth import WRITE
-from mingora_common.errors import DIGEST_MISMATCH, INVALID_REQUEST, ServiceError
-from mingora_common.http import content_length, principal
 
 from mingora_blobstore.domain.objects import OPEN, is_sha256
 from mingora_blobstore.domain.uploads import part_index
@@ -15,6 +12,9 @@ from mingora_blobstore.routes.access import user_or_lease
 from mingora_blobstore.store.content import PIECE
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.uploads import Uploads
+from mingora_common.auth import WRITE
+from mingora_common.errors import DIGEST_MISMATCH, INVALID_REQUEST, ServiceError
+from mingora_common.http import content_length, principal
 
 
 def blueprint(objects: Objects, uploads: Uploads) -> Blueprint:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from flask import Blueprint, Response, jsonify
+
+from mingora_blobstore.domain.objects import is_sha256
+from mingora_blobstore.store.pins import StoredPins
 from mingora_common.blobs import ObjectRef
 from mingora_common.errors import INVALID_REQUEST, NOT_FOUND, ServiceError
 from mingora_common.http import check_internal_key, json_body, no_content
 from mingora_common.ids import is_id
-
-from mingora_blobstore.domain.objects import is_sha256
-from mingora_blobstore.store.pins import StoredPins
 
 
 def blueprint(pins: StoredPins, internal_key: str) -> Blueprint:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mingora_common.clock import rfc3339, rfc3339_or_none
-
 from mingora_blobstore.store.objects import View
+from mingora_common.clock import rfc3339, rfc3339_or_none
 
 
 def render(view: View) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
+
+from mingora_blobstore.domain.objects import COMPLETE, OPEN, StoredObject
+from mingora_blobstore.store.rows import COLUMNS, chunks, stored
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import blob_usage, objects, parts, pins
 from mingora_common.errors import NOT_FOUND, ServiceError
 from mingora_common.ids import is_id
-
-from mingora_blobstore.domain.objects import COMPLETE, OPEN, StoredObject
-from mingora_blobstore.store.rows import COLUMNS, chunks, stored
 
 # The most part indices that one answer lists. A client sends again what it isn't told of, which does no harm.
 MAX_PRESENT = 20_000

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import sqlalchemy as sa
+
+from mingora_blobstore.domain.objects import CORRUPT, OPEN, PART_SIZE, StoredObject
+from mingora_blobstore.domain.openings import Room, Wanted
+from mingora_blobstore.store.rows import COLUMNS, lock_account, reserve, stored
 from mingora_common.auth import Limits
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import objects
 from mingora_common.errors import ServiceError
 from mingora_common.ids import new_id
-
-from mingora_blobstore.domain.objects import CORRUPT, OPEN, PART_SIZE, StoredObject
-from mingora_blobstore.domain.openings import Room, Wanted
-from mingora_blobstore.store.rows import COLUMNS, lock_account, reserve, stored
 
 BACKEND = "sqlite"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
+
+from mingora_blobstore.domain.objects import COMPLETE, OPEN, StoredObject
+from mingora_blobstore.store.removal import Removal
+from mingora_blobstore.store.rows import COLUMNS, PINNED, chunks, insert_new, lock_account, remove, stored
 from mingora_common.blobs import ObjectRef
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import objects, pins
 from mingora_common.errors import INPUT_MISSING, ServiceError
-
-from mingora_blobstore.domain.objects import COMPLETE, OPEN, StoredObject
-from mingora_blobstore.store.removal import Removal
-from mingora_blobstore.store.rows import COLUMNS, PINNED, chunks, insert_new, lock_account, remove, stored
 
 # The most ids that a refusal names.
 MAX_NAMED = 1000

@@ -11,14 +11,14 @@ from typing import NoReturn
 
 import sqlalchemy as sa
 import structlog
-from mingora_common.db.engine import Database
-from mingora_common.db.schema import parts
-from mingora_common.errors import OBJECT_CORRUPT, ServiceError
 
 from mingora_blobstore.domain.objects import PartKey, StoredObject
 from mingora_blobstore.store.content import PIECE, ContentStore
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.removal import Removal
+from mingora_common.db.engine import Database
+from mingora_common.db.schema import parts
+from mingora_common.errors import OBJECT_CORRUPT, ServiceError
 
 # Part rows read at a time.
 ROWS = 256

@@ -9,15 +9,15 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 import structlog
+
+from mingora_blobstore.domain.objects import CORRUPT, StoredObject
+from mingora_blobstore.store.content import ContentStore
+from mingora_blobstore.store.rows import COLUMNS, PINNED, give_back, lock_account, remove, stored
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import objects, parts
 from mingora_common.errors import NOT_FOUND, OBJECT_IN_USE, ServiceError
 from mingora_common.ids import is_id
-
-from mingora_blobstore.domain.objects import CORRUPT, StoredObject
-from mingora_blobstore.store.content import ContentStore
-from mingora_blobstore.store.rows import COLUMNS, PINNED, give_back, lock_account, remove, stored
 
 _log = structlog.get_logger()
 

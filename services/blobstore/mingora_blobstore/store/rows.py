@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from mingora_common.db.schema import blob_usage, objects, parts, pins
 from sqlalchemy.dialects import postgresql, sqlite
 
 from mingora_blobstore.domain.objects import CORRUPT, StoredObject
+from mingora_common.db.schema import blob_usage, objects, parts, pins
 
 # The most values in one IN list.
 CHUNK = 1000

@@ -14,9 +14,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from mingora_common.errors import UNAVAILABLE, ServiceError
-
 from mingora_blobstore.domain.objects import PartKey
+from mingora_common.errors import UNAVAILABLE, ServiceError
 
 PAGE_BYTES = 64 * 1024
 CACHE_KIB = 4096  # a part and the pages round it, so that nothing spills before the commit

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 import structlog
-from mingora_common.clock import Clock
-from mingora_common.db.engine import Database
-from mingora_common.db.schema import objects, parts, pins
-from mingora_common.db.views import job_status
 
 from mingora_blobstore.domain import retention
 from mingora_blobstore.domain.objects import COMPLETE, CORRUPT, OPEN, PartKey
 from mingora_blobstore.store.content import ContentStore
 from mingora_blobstore.store.pins import StoredPins
 from mingora_blobstore.store.removal import Removal
+from mingora_common.clock import Clock
+from mingora_common.db.engine import Database
+from mingora_common.db.schema import objects, parts, pins
+from mingora_common.db.views import job_status
 
 BATCH = 500
 

@@ -8,6 +8,13 @@ row, which the sweep removes.
 from __future__ import annotations
 
 import sqlalchemy as sa
+
+from mingora_blobstore.domain.objects import COMPLETE, CORRUPT, OPEN, PartKey, StoredObject
+from mingora_blobstore.domain.uploads import refusal
+from mingora_blobstore.store.content import ContentStore
+from mingora_blobstore.store.reading import Reader
+from mingora_blobstore.store.removal import Removal
+from mingora_blobstore.store.rows import insert_new
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import objects, parts
@@ -19,13 +26,6 @@ from mingora_common.errors import (
     ErrorKind,
     ServiceError,
 )
-
-from mingora_blobstore.domain.objects import COMPLETE, CORRUPT, OPEN, PartKey, StoredObject
-from mingora_blobstore.domain.uploads import refusal
-from mingora_blobstore.store.content import ContentStore
-from mingora_blobstore.store.reading import Reader
-from mingora_blobstore.store.removal import Removal
-from mingora_blobstore.store.rows import insert_new
 
 MAX_MISSING = 100
 

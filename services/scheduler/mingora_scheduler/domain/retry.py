@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from mingora_common.clock import MINUTE, SECOND
-
 from mingora_scheduler.domain.attempt import NOT_CLAIMED, Attempt, State
 
 FIRST_DELAY = 5 * SECOND

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from flask import Blueprint
+
 from mingora_common.auth import READ
 from mingora_common.errors import NOT_FOUND, ServiceError
 from mingora_common.http import needs, principal
 from mingora_common.ids import is_id
-
 from mingora_scheduler.domain.explain import KNOWN
 from mingora_scheduler.store.explain import ExplainStore
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flask import Blueprint
+
 from mingora_common.db.engine import Database
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from flask import Blueprint, Response, jsonify, request
+
 from mingora_common.auth import LEASE, NODE, WORK
 from mingora_common.errors import INVALID_REQUEST, INVALID_TOKEN, LEASE_LOST, ServiceError
 from mingora_common.hints import Hints
 from mingora_common.http import content_length, json_body, needs, no_content, principal, query_int, wait_seconds
 from mingora_common.ids import is_id
 from mingora_common.wake import Full, Waiters, Waker, wait_for
-
 from mingora_scheduler.domain.inputs import inputs_digest
 from mingora_scheduler.domain.leases import (
     LEASE_TTL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flask import Blueprint, Response, jsonify
+
 from mingora_common.auth import NODE, READ, USER, WORK, WRITE
 from mingora_common.clock import Clock
 from mingora_common.errors import NOT_FOUND, ServiceError
@@ -12,7 +13,6 @@ from mingora_common.hints import Hints
 from mingora_common.http import json_body, needs, no_content, principal
 from mingora_common.ids import is_id
 from mingora_common.wake import Waker
-
 from mingora_scheduler.routes import fields, records
 from mingora_scheduler.store.nodes import NodeStore, as_node
 

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 from mingora_common.clock import rfc3339
-
 from mingora_scheduler.domain.placement import Node
 from mingora_scheduler.routes import fields
 from mingora_scheduler.store.nodes import Record

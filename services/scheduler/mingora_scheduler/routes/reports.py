@@ -8,7 +8,6 @@ from typing import Any
 
 from mingora_common.filepaths import collision, path_problem
 from mingora_common.ids import is_id
-
 from mingora_scheduler.domain.attempt import Outcome, Reason, Report
 from mingora_scheduler.domain.leases import LOG_CAP_BYTES, MAX_RESULTS
 from mingora_scheduler.routes import fields

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+
 from mingora_common.db.schema import attempts, events, leases, log_chunks, work_tokens
 from mingora_common.db.views import job_status
 from mingora_common.errors import LEASE_LOST, ServiceError
-
 from mingora_scheduler.domain import retry
 from mingora_scheduler.domain.attempt import (
     NOT_CLAIMED,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import nodes
 from mingora_common.db.views import job_status
-
 from mingora_scheduler.domain import explain
 from mingora_scheduler.domain.explain import Explanation
 from mingora_scheduler.store.nodes import MAX_LISTED, as_node, live_leases

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+
 from mingora_common.blobs import ObjectRef, Pins
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
@@ -13,7 +14,6 @@ from mingora_common.db.schema import attempts as attempt_rows
 from mingora_common.db.schema import leases, nodes
 from mingora_common.db.views import job_status
 from mingora_common.errors import INVALID_REQUEST, LEASE_LOST, LOG_INCOMPLETE, NODE_BUSY, NOT_FOUND, ServiceError
-
 from mingora_scheduler.domain.attempt import (
     Attempt,
     Claimed,

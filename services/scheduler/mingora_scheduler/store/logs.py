@@ -6,11 +6,11 @@ import zlib
 from collections.abc import Sequence
 
 import sqlalchemy as sa
+
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import attempts, leases, log_chunks
 from mingora_common.errors import LEASE_LOST, LOG_GAP, ServiceError
-
 from mingora_scheduler.domain.attempt import Note
 from mingora_scheduler.domain.leases import LOG_CAP_BYTES, LOG_CHUNK_BYTES
 from mingora_scheduler.store.attempts import write_events

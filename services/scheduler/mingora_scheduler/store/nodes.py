@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
+
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import leases, nodes, work_tokens
 from mingora_common.errors import INVALID_TOKEN, NOT_FOUND, QUOTA_EXCEEDED, ServiceError
 from mingora_common.ids import new_id
-
 from mingora_scheduler.domain.attempt import NodeRemoved
 from mingora_scheduler.domain.leases import WAITING
 from mingora_scheduler.domain.placement import Node

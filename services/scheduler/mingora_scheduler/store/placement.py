@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import attempts, jobs, leases, nodes
 from mingora_common.db.views import job_status
 from mingora_common.ids import new_id
-from sqlalchemy.exc import IntegrityError
-
 from mingora_scheduler.domain.attempt import Note, Rank, RankState, State
 from mingora_scheduler.domain.leases import CLAIM_DEADLINE, READY_DEADLINE, WAITING
 from mingora_scheduler.domain.placement import Gpu, Job, Need, Node, plan

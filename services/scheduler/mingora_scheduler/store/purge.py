@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import attempts, events, leases, log_chunks, work_tokens
 from mingora_common.db.views import job_status

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import attempts, events, leases, log_chunks, nodes
 from mingora_common.db.views import job_status
-
 from mingora_scheduler.domain.attempt import CancelRequested, Expired, Note, State
 from mingora_scheduler.domain.leases import WAITING
 from mingora_scheduler.store.attempts import advance, load, write_events

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
+
 from mingora_common.auth import LEASE, NODE, hash_token, new_token
 from mingora_common.db.schema import attempts, leases, work_tokens
 from mingora_common.db.views import live_token
 from mingora_common.ids import new_id
-
 from mingora_scheduler.domain.leases import LEASE_TOKEN_SLACK, LEASE_TTL, REPLAY, TOKEN_KEPT
 from mingora_scheduler.store.rows import Row
 

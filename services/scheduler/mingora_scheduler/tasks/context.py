@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import redis
 import structlog
+
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.hints import Hints
 from mingora_common.wake import Waker
-
 from mingora_scheduler.store.changes import Changes
 
 _log = structlog.get_logger()

@@ -7,13 +7,13 @@ from typing import Any
 
 import redis
 import structlog
-from mingora_common.hints import QUEUE
-from mingora_common.wake import connect
 from rq import Queue
 from rq.cron import CronJob, CronScheduler
 from rq.exceptions import StopRequested
 from rq.serializers import JSONSerializer
 
+from mingora_common.hints import QUEUE
+from mingora_common.wake import connect
 from mingora_scheduler.tasks.sweeps import SECONDS_BETWEEN, sweep_mark
 
 # How long a sweep that never ran (its worker was killed) keeps the next one from being enqueued.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mingora_common import hints
 from mingora_common.ids import is_id
-
 from mingora_scheduler.store import logs, placement, sweeps
 from mingora_scheduler.store import purge as purging
 from mingora_scheduler.tasks.context import current

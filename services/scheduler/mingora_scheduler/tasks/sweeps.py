@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import structlog
-from mingora_common import hints
 from rq.timeouts import JobTimeoutException
 
+from mingora_common import hints
 from mingora_scheduler.store import logs, placement, tokens
 from mingora_scheduler.store import purge as purging
 from mingora_scheduler.store import sweeps as store

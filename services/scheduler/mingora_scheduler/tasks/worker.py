@@ -16,13 +16,6 @@ from typing import Any
 
 import redis
 import structlog
-from mingora_common import logs
-from mingora_common.clock import SystemClock
-from mingora_common.config import ConfigError
-from mingora_common.db.engine import Database
-from mingora_common.db.schema import SCHEDULER
-from mingora_common.hints import QUEUE, TASKS, RedisHints
-from mingora_common.wake import RedisWaker, connect
 from rq import Queue, SimpleWorker
 from rq.exceptions import StopRequested
 from rq.job import Job
@@ -30,6 +23,13 @@ from rq.serializers import JSONSerializer
 from rq.utils import import_attribute
 from rq.worker import WorkerStatus
 
+from mingora_common import logs
+from mingora_common.clock import SystemClock
+from mingora_common.config import ConfigError
+from mingora_common.db.engine import Database
+from mingora_common.db.schema import SCHEDULER
+from mingora_common.hints import QUEUE, TASKS, RedisHints
+from mingora_common.wake import RedisWaker, connect
 from mingora_scheduler.config import TaskConfig
 from mingora_scheduler.tasks.context import Context, configure
 from mingora_scheduler.tasks.cron import CronThread
