@@ -78,6 +78,8 @@ def test_a_stop_is_clean_and_a_restart_goes_on_where_it_was(
     done = user.submit(make_project(tmp_path / "first", ["echo", "first"]))
     user.worker()  # from the first job's end on it has a claim parked
     user.run("wait", done, "--timeout", "30")
+    idle = new_user(stack)  # without a worker
+    queued = idle.submit(make_project(tmp_path / "queued", ["echo", "queued"]))
     second = subprocess.run(stack.command(), env=environment(), capture_output=True, text=True, timeout=20)
     assert second.returncode == 1
     assert stack.process is not None
@@ -92,6 +94,9 @@ def test_a_stop_is_clean_and_a_restart_goes_on_where_it_was(
 
     stack.start()
     assert user.job(done)["state"] == "succeeded"
+    assert idle.job(queued)["state"] == "queued"
+    idle.work_once()
+    assert idle.run("logs", queued).stdout == b"queued\n"
     following = user.submit(make_project(tmp_path / "second", ["echo", "second"]))
     user.run("wait", following, "--timeout", "40")
     assert user.run("logs", following).stdout == b"second\n"
