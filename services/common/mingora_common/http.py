@@ -150,7 +150,8 @@ def _begin() -> None:
     g.request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
     g.started = time.monotonic()
     structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(request=g.request_id)
+    # A thread of a server's pool knows nothing of what the main thread bound.
+    structlog.contextvars.bind_contextvars(service=current_app.name.removeprefix("mingora_"), request=g.request_id)
 
 
 def _finish(response: Response) -> Response:
