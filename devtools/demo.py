@@ -51,7 +51,7 @@ class _Demo:
         self._folder = folder
         # The demo has a login file of its own: a user's real one is neither read nor changed.
         self._env = {name: value for name, value in os.environ.items() if not name.startswith("MINGORA_")}
-        self._env |= {"MINGORA_CONFIG": str(folder / "login.json"), "PYTHONUNBUFFERED": "1"}
+        self._env |= {"MINGORA_CONFIG": str(folder / "login.json"), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
         for name in ("MINGORA_LANG",):
             if name in os.environ:
                 self._env[name] = os.environ[name]

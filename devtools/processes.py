@@ -11,13 +11,14 @@ from types import FrameType, TracebackType
 from typing import Any
 
 TERM_SECONDS = 10
+INTERRUPTING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 
 
 class Processes:
     """Starts children in sessions of their own and ends them, last first, when the block ends.
 
-    Ctrl-C and SIGTERM become KeyboardInterrupt, but never between the start of a child and the moment we know it, and
-    never while children are being ended.
+    Ctrl-C, SIGTERM and a terminal that closes become KeyboardInterrupt, but never between the start of a child and the
+    moment we know it, and never while children are being ended.
     """
 
     def __init__(self) -> None:
@@ -27,7 +28,7 @@ class Processes:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Processes:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in INTERRUPTING:
             self._before[number] = signal.signal(number, self._interrupted)
         return self
 

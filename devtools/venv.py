@@ -52,7 +52,10 @@ def call(profile: str, *arguments: str, env: dict[str, str] | None = None) -> in
 
 
 def replace_by(profile: str, *arguments: str) -> int:
-    """Become `.venv`'s Python running ``arguments``, so that signals reach it and nobody else."""
+    """Become `.venv`'s Python running ``arguments`` where the user is, so that signals reach it and nobody else.
+
+    ``-P``: a module's name means ours or the library's, never a file that lies in the user's folder.
+    """
     try:
         python = ensure(profile)
     except SetupError as error:
@@ -60,8 +63,7 @@ def replace_by(profile: str, *arguments: str) -> int:
         return 1
     if os.name == "nt":
         return call(profile, *arguments)
-    os.chdir(ROOT)
-    os.execv(python, [str(python), *arguments])
+    os.execv(python, [str(python), "-P", *arguments])
     raise AssertionError("execv doesn't return")
 
 

@@ -22,9 +22,12 @@ CERTIFICATE = "MINGORA_STACK_CERTIFICATE"
 
 
 def surroundings(folder: DataFolder, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of every process: what is passed on, and the mark that leftovers are known by."""
+    """The environment of every process: what is passed on, and the mark that leftovers are known by.
+
+    ``PYTHONSAFEPATH``: a module's name never means a file that lies in the folder where the stack was started.
+    """
     kept = {name: value for name, value in environ.items() if name in PASSED_ON or name.startswith("LC_")}
-    return kept | {leftovers.MARK: folder.mark(), "PYTHONUNBUFFERED": "1"}
+    return kept | {leftovers.MARK: folder.mark(), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
 
 
 def database_url(folder: DataFolder) -> str:

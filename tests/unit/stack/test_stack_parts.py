@@ -80,7 +80,8 @@ def test_children_get_what_they_need_and_nothing_that_happens_to_be_set(tmp_path
         folder,
         {"PATH": "/bin", "LC_ALL": "C", "GUNICORN_CMD_ARGS": "--reload", "LISTEN_FDS": "1", "MINGORA_TOKEN": "secret"},
     )
-    assert told == {"PATH": "/bin", "LC_ALL": "C", MARK: folder.mark(), "PYTHONUNBUFFERED": "1"}
+    ours = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
+    assert told == {"PATH": "/bin", "LC_ALL": "C", MARK: folder.mark()} | ours
 
 
 @pytest.mark.req("OPS-2")
