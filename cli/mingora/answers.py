@@ -54,10 +54,10 @@ def read_all(response: http.client.HTTPResponse, limit: int) -> bytes:
     return b"".join(blocks)
 
 
-def parsed(body: bytes) -> Any:
-    """The JSON of an answer; None without a body. What isn't JSON doesn't come from this API: the answer is lost."""
+def parsed(status: int, body: bytes) -> Any:
+    """The JSON of an answer; None for 204 alone. What isn't JSON doesn't come from this API: the answer is lost."""
     try:
-        return json.loads(body) if body else None
+        return None if status == 204 else json.loads(body)
     except (ValueError, RecursionError) as error:
         raise LostAnswer(_("The server's answer is not JSON.")) from error
 

@@ -121,7 +121,8 @@ class Transport:
 
         def once(safe: bool) -> Answer:
             with self._exchange(method, path, raw, query, extra, timeout, fresh=not safe) as response:
-                return Answer(response.status, headers_of(response), parsed(read_all(response, MAX_JSON_BYTES)))
+                body = read_all(response, MAX_JSON_BYTES)
+                return Answer(response.status, headers_of(response), parsed(response.status, body))
 
         return self._with_retries(once, method, idempotent, attempts)
 
@@ -281,12 +282,15 @@ class Transport:
         import http.client
         import ssl
 
+        from mingora.response import WholeResponse
+
         host, port = self.server.address
         connection: http.client.HTTPConnection
         if self.server.scheme == "https":
             connection = http.client.HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT, context=self._tls())
         else:
             connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT)
+        connection.response_class = WholeResponse
         try:
             connection.connect()
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # cut off, as by a server that is stopping
