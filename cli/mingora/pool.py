@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 def run_all(tasks: Iterable[T], one: Callable[[T], None], threads: int) -> None:
-    """Calls `one` for every task, in order of start, at most `threads` at a time."""
+    """Calls `one` for every task, in order of start, at most `threads` at a time.
+
+    On a machine that gives out no more threads it makes do with those there are, down to the caller's own.
+    """
     waiting = deque(tasks)
     failures: list[BaseException] = []
 
@@ -28,9 +31,10 @@ def run_all(tasks: Iterable[T], one: Callable[[T], None], threads: int) -> None:
 
     pool = [threading.Thread(target=work, daemon=True) for _n in range(min(threads, len(waiting)))]
     try:
-        for thread in pool:
-            thread.start()
-        for thread in pool:
+        started = _start(pool)
+        if not started:
+            work()
+        for thread in started:
             while thread.is_alive():
                 thread.join(0.5)  # an endless join can't be interrupted on Windows
     except BaseException as error:
@@ -38,3 +42,13 @@ def run_all(tasks: Iterable[T], one: Callable[[T], None], threads: int) -> None:
         raise
     if failures:
         raise failures[0]
+
+
+def _start(threads: list[threading.Thread]) -> list[threading.Thread]:
+    """Those of the threads that could be started."""
+    for number, thread in enumerate(threads):
+        try:
+            thread.start()
+        except RuntimeError:  # the machine's or the user's limit is reached
+            return threads[:number]
+    return threads

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
+from argon2.exceptions import HashingError, InvalidHashError, VerificationError, VerifyMismatchError
 
 from mingora_common.errors import UNAVAILABLE, ServiceError
 
@@ -39,7 +39,7 @@ class Passwords:
         with self._place():
             try:
                 matches = self._hasher.verify(stored or self._nobodys, password)
-            except (VerificationError, InvalidHashError):
+            except (VerifyMismatchError, InvalidHashError):
                 return False
         return matches and stored is not None
 
@@ -53,5 +53,8 @@ class Passwords:
             raise ServiceError(UNAVAILABLE, retry_after=1)
         try:
             yield
+        except (HashingError, VerificationError) as error:
+            # No memory or no thread to be had: that says nothing about the password.
+            raise ServiceError(UNAVAILABLE, retry_after=1) from error
         finally:
             self._places.release()
