@@ -1,8 +1,9 @@
-"""The platform's error and reason codes in the reader's language; other codes keep the server's own words."""
+"""The platform's codes and states in the reader's language; what isn't known here keeps the server's own words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from mingora.errors import ApiError, MingoraError
 from mingora.i18n import _, choose_language
@@ -54,3 +55,54 @@ def reason_text(reason: Mapping[str, str]) -> str:
     if choose_language() == "en" or code not in texts:
         return f"{code}: {message}"
     return f"{code}: {texts[code]} ({message})"
+
+
+def state_text(state: str) -> str:
+    """A job's or a machine's state."""
+    texts = {
+        "queued": _("queued"),
+        "reserved": _("reserved"),
+        "running": _("running"),
+        "stopping": _("stopping"),
+        "succeeded": _("succeeded"),
+        "failed": _("failed"),
+        "cancelled": _("cancelled"),
+        "idle": _("idle"),
+        "busy": _("busy"),
+        "paused": _("paused"),
+        "away": _("away"),
+    }
+    return texts.get(state, state)
+
+
+def waiting_text(found: Mapping[str, Any]) -> str:
+    """What a job waits for, from the platform's explanation: its English sentence, or the gist in other languages."""
+    if choose_language() == "en":
+        return str(found["summary"])
+    if not found["waiting"]:
+        return _("{job} is {state}.").format(job=found["jobId"], state=state_text(found["state"]))
+    fitting = sum(not node["problems"] for node in found["nodes"])
+    text = _("The job waits; {fitting} of {all} machines could take it now.")
+    return f"{text.format(fitting=fitting, all=len(found['nodes']))} ({found['summary']})"
+
+
+def problem_text(problem: Mapping[str, str]) -> str:
+    """What keeps a machine from a job."""
+    texts = {
+        "paused": _("it is paused"),
+        "away": _("it is not asking for work"),
+        "busy": _("it runs another job"),
+        "runtime": _("it does not run such jobs"),
+        "cpu": _("it has too few CPUs"),
+        "memory": _("it has too little memory"),
+        "gpu": _("it offers no GPU"),
+        "gpu_busy": _("its GPU is used by another job"),
+        "gpu_shared": _("another worker offers the same GPU"),
+        "network_group": _("it is in another network group"),
+        "cluster_network": _("it does not take jobs that need a network group"),
+        "image": _("its image is another one"),
+        "fingerprint": _("its environment is another one"),
+        "data": _("it lacks local data"),
+    }
+    code, message = problem["code"], problem["message"]
+    return message if choose_language() == "en" or code not in texts else f"{texts[code]} ({message})"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mingora import credentials, jobfile
+from mingora.api_texts import state_text
 from mingora.errors import (
     ApiError,
     JobUnfinished,
@@ -211,7 +212,7 @@ class Client:
         job = self.status(job_id)
         if not job.finished:
             raise JobUnfinished(
-                _("{job} has not finished: it is {state}.").format(job=job_id, state=job["state"]),
+                _("{job} has not finished: it is {state}.").format(job=job_id, state=state_text(job["state"])),
                 hint=_("Wait for it: mingora wait {job}").format(job=job_id),
             )
         entries = [dict(entry) for entry in job["results"]]

@@ -48,6 +48,8 @@ def download_files(
     `IntegrityError`. `progress` counts the bytes of different contents.
     """
     _check_entries(entries)
+    if destination.exists() and not destination.is_dir():
+        raise ResultConflict(_("{path} is not a folder.").format(path=destination))
     destination.mkdir(parents=True, exist_ok=True)
     targets = [destination.joinpath(*entry["path"].split("/")) for entry in entries]
     wanted = _missing(entries, targets, destination, overwrite)

@@ -40,14 +40,17 @@ def parse(raw: bytes) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ProjectError(_("not UTF-8 at byte {place}").format(place=error.start)) from error
+        raise ProjectError(
+            _("not UTF-8 at byte {place}").format(place=error.start), hint=_("Save the file as UTF-8.")
+        ) from error
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise ProjectError(
             _("not JSON at line {line}, column {column}: {reason}").format(
                 line=error.lineno, column=error.colno, reason=error.msg
-            )
+            ),
+            hint=_habit(text, error.pos),
         ) from error
     except RecursionError as error:
         raise ProjectError(_("nested too deeply")) from error
@@ -56,6 +59,16 @@ def parse(raw: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ProjectError(_("must be an object: {example}").format(example="{…}"))
     return value
+
+
+def _habit(text: str, place: int) -> str | None:
+    """What other languages allow and JSON doesn't, when that is what stands at the place of an error."""
+    rest = text[place:].lstrip(", \t\r\n")
+    if rest.startswith(("//", "/*", "#")):
+        return _("JSON has no comments.")
+    if rest.startswith(("}", "]")) and "," in text[place:][:1] + text[:place].rstrip()[-1:]:
+        return _("JSON has no comma after the last entry.")
+    return _("JSON's strings stand in double quotes.") if rest.startswith("'") else None
 
 
 def check(spec: Mapping[str, Any], job_schema: Mapping[str, Any]) -> None:

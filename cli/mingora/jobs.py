@@ -6,8 +6,9 @@ import html
 from collections.abc import Iterable
 from typing import Any
 
-from mingora.api_texts import reason_text
+from mingora.api_texts import reason_text, state_text
 from mingora.i18n import _
+from mingora.output import time_text
 
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
 _EXIT_CODES = {"succeeded": 0, "failed": 100, "cancelled": 103}
@@ -33,20 +34,20 @@ class Job(dict[str, Any]):
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and value of what people want to see first."""
-        rows = [(_("Job"), self["id"]), (_("Name"), self["name"]), (_("State"), self["state"])]
+        rows = [(_("Job"), self["id"]), (_("Name"), self["name"]), (_("State"), state_text(self["state"]))]
         if self.get("cancelRequested") and not self.finished:
             rows.append((_("Cancelling"), _("requested")))
         if self.reason_text:
             rows.append((_("Reason"), self.reason_text))
         rows += [
-            (label, str(self[field]))
-            for label, field in (
-                (_("Key"), "key"),
-                (_("Attempt"), "attempt"),
-                (_("Exit code"), "exitCode"),
-                (_("Created"), "createdAt"),
-                (_("Started"), "startedAt"),
-                (_("Finished"), "finishedAt"),
+            (label, show(self[field]))
+            for label, field, show in (
+                (_("Key"), "key", str),
+                (_("Attempt"), "attempt", str),
+                (_("Exit code"), "exitCode", str),
+                (_("Created"), "createdAt", time_text),
+                (_("Started"), "startedAt", time_text),
+                (_("Finished"), "finishedAt", time_text),
             )
             if self.get(field) is not None
         ]

@@ -131,6 +131,16 @@ def size_text(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
+def time_text(text: str) -> str:
+    """A time of the platform (RFC 3339, UTC) on this machine's clock, to the second."""
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return text
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Columns, wide East Asian characters counted as two."""
     cells = [list(head), *([harmless(str(cell)).replace("\n", " ") for cell in row] for row in rows)]

@@ -302,7 +302,7 @@ class Transport:
                 _("The TLS connection to {server} failed: {reason}").format(
                     server=self.server.origin, reason=why(error)
                 ),
-                hint=_("If the server has an authority of its own, name its certificate with --ca-file."),
+                hint=self._tls_hint(error),
             ) from error
         except (OSError, UnicodeError) as error:
             connection.close()
@@ -311,7 +311,17 @@ class Transport:
 
     def _not_reached(self, error: BaseException) -> NotSent:
         text = _("{server} can't be reached: {reason}")
-        return NotSent(text.format(server=self.server.origin, reason=why(error)))
+        hint = _("Check the address, the network, and that the platform is running.")
+        return NotSent(text.format(server=self.server.origin, reason=why(error)), hint=hint)
+
+    def _tls_hint(self, error: ssl.SSLError) -> str:
+        if error.reason in _NOT_TLS:
+            return _("The server does not speak HTTPS at this address. Is it http://, or another port?")
+        if getattr(error, "verify_code", 0) in _OTHER_NAME:
+            return _("Use the name that the server's certificate is for.")
+        if self._ca_file is not None:
+            return _("Is {path} (--ca-file) the certificate of this server's authority?").format(path=self._ca_file)
+        return _("If the server has an authority of its own, name its certificate with --ca-file.")
 
     def _tls(self) -> ssl.SSLContext:
         import ssl
@@ -322,7 +332,8 @@ class Transport:
                     context = ssl.create_default_context(cafile=self._ca_file)
                 except (OSError, ssl.SSLError) as error:
                     raise TlsError(
-                        _("The CA file {path} can't be used: {reason}").format(path=self._ca_file, reason=why(error))
+                        _("The CA file {path} can't be used: {reason}").format(path=self._ca_file, reason=why(error)),
+                        hint=_("Log in again with the right one: mingora login --ca-file FILE"),
                     ) from error
                 context.minimum_version = ssl.TLSVersion.TLSv1_2
                 self._context = context
@@ -333,6 +344,11 @@ class Transport:
         with self._lock:
             if self._kept.get(threading.current_thread()) is kept:
                 del self._kept[threading.current_thread()]
+
+
+# What OpenSSL calls an answer that isn't TLS, and its X509_V_ERR_ codes for another host name or IP address.
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
+_OTHER_NAME = frozenset({62, 64})
 
 
 def _readable(sock: Any) -> bool:

@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--once", action="store_true", help=_("run one job, then end"))
     add("--check", action="store_true", help=_("show what this machine offers and what is missing, then end"))
     add("--json-logs", action="store_true", help=_("print events as JSON, one a line"))
-    add("--version", action="version", version=f"mingora-worker {__version__}")
+    add("--version", action="version", version=f"mingora-worker {__version__}", help=_("show the version and exit"))
     return parser
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mingora.commands.context import Command, Context
 from mingora.errors import ApiError, MingoraError, TlsError
 from mingora.i18n import _
-from mingora.output import harmless, size_text
+from mingora.output import harmless, size_text, time_text
 
 if TYPE_CHECKING:
     from mingora.transport import Answer
@@ -71,8 +71,7 @@ def _on_the_way(context: Context) -> list[Finding]:
     except TlsError as error:
         return [Finding("tls", False, error.message, error.hint)]
     except MingoraError as error:
-        fix = _("Check the address, the network, and that the platform is running.")
-        return [Finding("server", False, error.message, fix)]
+        return [Finding("server", False, error.message, error.hint or _ask_operator())]
     findings.append(_reached(origin))
     findings.append(_clock(answer, time.time()))
     findings.append(_token(answer.data["token"], answer))
@@ -115,7 +114,7 @@ def _token(token: dict[str, Any], answer: Answer) -> Finding:
     """How long the token lives, by the server's clock."""
     from datetime import datetime
 
-    text = _("valid until {time}").format(time=token["expiresAt"])
+    text = _("valid until {time}").format(time=time_text(token["expiresAt"]))
     expires = datetime.fromisoformat(token["expiresAt"].replace("Z", "+00:00")).timestamp()
     if expires - (_server_time(answer.headers) or time.time()) > SOON_SECONDS:
         return Finding("token", True, text)

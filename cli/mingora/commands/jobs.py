@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from mingora.api_texts import problem_text, state_text, waiting_text
 from mingora.commands.context import Command, Context
 from mingora.commands.waiting import wait_and_show
 from mingora.i18n import _
-from mingora.output import pairs, table
+from mingora.output import pairs, table, time_text
 
 LISTED = 50
 
@@ -28,7 +29,9 @@ def _status_arguments(parser: argparse.ArgumentParser) -> None:
 def _status(args: argparse.Namespace, context: Context) -> int:
     if args.id is None:
         jobs = context.client.jobs(limit=LISTED)
-        rows = [[job["id"], job["state"], job["name"], job["createdAt"], job["key"]] for job in jobs]
+        rows = [
+            [job["id"], state_text(job["state"]), job["name"], time_text(job["createdAt"]), job["key"]] for job in jobs
+        ]
         head = [_("ID"), _("State"), _("Name"), _("Created"), _("Key")]
         context.out.emit({"jobs": jobs}, table(head, rows) if rows else _("There are no jobs."))
         return 0
@@ -59,7 +62,7 @@ def _wait(args: argparse.Namespace, context: Context) -> int:
 def _cancel(args: argparse.Namespace, context: Context) -> int:
     job = context.client.cancel(args.id)
     text = _("{job} is {state}.") if job.finished else _("{job} will be stopped; it is {state}.")
-    context.out.emit({"job": dict(job)}, text.format(job=job["id"], state=job["state"]))
+    context.out.emit({"job": dict(job)}, text.format(job=job["id"], state=state_text(job["state"])))
     return 0
 
 
@@ -78,9 +81,9 @@ def _rm(args: argparse.Namespace, context: Context) -> int:
 
 def _explain(args: argparse.Namespace, context: Context) -> int:
     found = context.client.explain(args.id)
-    lines = [found["summary"]]
+    lines = [waiting_text(found)]
     for node in found["nodes"]:
-        lines += [f"{node['name']}:", *(f"  {problem['message']}" for problem in node["problems"])]
+        lines += [f"{node['name']}:", *(f"  {problem_text(problem)}" for problem in node["problems"])]
     context.out.emit({"explanation": found}, "\n".join(lines))
     return 0
 

@@ -33,8 +33,11 @@ def _logs(args: argparse.Namespace, context: Context) -> int:
     out = context.out
     reader = context.client.log_reader(args.id, rank=args.rank, attempt=args.attempt, tail=args.tail)
     context.interrupted = _("Detached; {job} goes on.").format(job=args.id)
-    truncated = False
+    truncated, attempt = False, 0
     for chunk in reader.follow() if args.follow else reader.chunks():
+        if attempt and chunk.attempt != attempt:
+            out.note(_("Attempt {number} begins.").format(number=chunk.attempt))
+        attempt = chunk.attempt
         if out.as_json:
             out.emit({"log": _chunk(args.id, chunk)}, "")
         else:
@@ -67,12 +70,11 @@ def _events_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _events(args: argparse.Namespace, context: Context) -> int:
-    import json
+    from mingora.event_texts import event_text
 
     context.interrupted = _("Detached; {job} goes on.").format(job=args.id)
     for event in context.client.event_stream(args.id, after=args.after, follow=args.follow):
-        data = json.dumps(event["data"], ensure_ascii=False) if event["data"] else ""
-        context.out.emit({"event": event}, f"{event['seq']:>4}  {event['at']}  {event['type']}  {data}".rstrip())
+        context.out.emit({"event": event}, event_text(event))
     return 0
 
 

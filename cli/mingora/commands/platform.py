@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from mingora.api_texts import state_text
 from mingora.commands.context import Command, Context
 from mingora.i18n import _
-from mingora.output import pairs, size_text, table
+from mingora.output import pairs, size_text, table, time_text
 
 
 def _nodes(_args: argparse.Namespace, context: Context) -> int:
@@ -16,12 +17,12 @@ def _nodes(_args: argparse.Namespace, context: Context) -> int:
         [
             node["id"],
             node["name"],
-            node["state"] + (f" ({node['pauseReason']})" if node.get("pauseReason") else ""),
+            state_text(node["state"]) + (f" ({node['pauseReason']})" if node.get("pauseReason") else ""),
             node["cpu"],
             size_text(node["memoryMiB"] * 1024 * 1024),
             node["gpu"]["name"] if node["gpu"] else "-",
             " ".join(node["runtimes"]),
-            node["lastSeenAt"],
+            time_text(node["lastSeenAt"]),
             node["lease"]["jobId"] if node["lease"] else "-",
         ]
         for node in nodes
@@ -40,6 +41,8 @@ def _policy(_args: argparse.Namespace, context: Context) -> int:
     rows.append(("partSizeBytes", size_text(policy["partSizeBytes"])))
     rows += [(name, f"{value} s") for name, value in intervals.items()]
     context.out.emit({"policy": policy}, pairs(rows))
+    if not context.out.as_json:
+        context.out.note(_("The schema of job.json: mingora policy --json"))
     return 0
 
 

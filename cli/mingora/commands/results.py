@@ -21,7 +21,8 @@ def _download(args: argparse.Namespace, context: Context) -> int:
     paths = context.client.results(args.id, args.output, overwrite=args.force, progress=context.out.progress)
     names = [os.fspath(path) for path in paths]
     context.out.emit({"jobId": args.id, "files": names}, "\n".join(names))
-    context.out.note(_("Files: {count}, every SHA-256 verified.").format(count=len(names)))
+    text = _("Files: {count}, every SHA-256 verified.") if names else _("The job has no result files.")
+    context.out.note(text.format(count=len(names)))
     return 0
 
 

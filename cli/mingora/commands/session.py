@@ -9,7 +9,7 @@ import sys
 from mingora.commands.context import Command, Context
 from mingora.errors import ApiError, NotLoggedIn, OutcomeUnknown, UsageProblem
 from mingora.i18n import _
-from mingora.output import pairs
+from mingora.output import pairs, time_text
 
 MAX_PASSWORD_BYTES = 4096
 
@@ -37,7 +37,10 @@ def _login(args: argparse.Namespace, context: Context) -> int:
         try:
             data = transport.request_json("POST", "/tokens", body=body).data
         except OutcomeUnknown as error:
-            raise OutcomeUnknown(error.message, error.cause, hint=_("Log in again.")) from error
+            again = _("Log in again.")
+            if transport.server.scheme == "http":  # a server that speaks HTTPS hangs up without a word
+                again = _("Log in again; if the server speaks HTTPS, by its https:// address.")
+            raise OutcomeUnknown(error.message, error.cause, hint=again) from error
     account = data["account"]["name"]
     login = credentials.Credentials(
         transport.server.origin, data["token"], ca_file, account, data["id"], data["expiresAt"]
@@ -45,7 +48,7 @@ def _login(args: argparse.Namespace, context: Context) -> int:
     credentials.save(login, path)
     result = {"account": data["account"], "server": login.server, "expiresAt": data["expiresAt"], "file": str(path)}
     text = _("Logged in to {server} as {account} until {time}.")
-    context.out.emit(result, text.format(server=login.server, account=account, time=data["expiresAt"]))
+    context.out.emit(result, text.format(server=login.server, account=account, time=time_text(data["expiresAt"])))
     return 0
 
 
@@ -124,7 +127,7 @@ def _whoami(_args: argparse.Namespace, context: Context) -> int:
         (_("Tenant"), account["tenant"]),
         (_("Server"), context.client.transport.server.origin),
         (_("Scopes"), " ".join(token["scopes"])),
-        (_("Expires"), token["expiresAt"]),
+        (_("Expires"), time_text(token["expiresAt"])),
     ]
     context.out.emit({"account": account, "server": context.client.transport.server.origin}, pairs(rows))
     return 0

@@ -6,7 +6,7 @@ import argparse
 
 from mingora.commands.context import Command, Context
 from mingora.i18n import _
-from mingora.output import table
+from mingora.output import table, time_text
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +28,9 @@ def _list(_args: argparse.Namespace, context: Context) -> int:
             token["kind"],
             token["name"] or "-",
             " ".join(token["scopes"]),
-            token["createdAt"],
-            token["lastUsedAt"] or "-",
-            token["expiresAt"],
+            time_text(token["createdAt"]),
+            time_text(token["lastUsedAt"]) if token["lastUsedAt"] else "-",
+            time_text(token["expiresAt"]),
             _("(this one)") if token["current"] else "",
         ]
         for token in tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mingora.api_texts import state_text
 from mingora.commands.context import Context
 from mingora.errors import ApiError, TransportError
 from mingora.i18n import _
@@ -24,7 +25,12 @@ def wait_and_show(context: Context, job_id: str, timeout: float | None) -> int:
 
 
 def _tell(context: Context, job: Job) -> None:
-    state = context.out.colour(harmless(job["state"]), job["state"], context.out.stderr)
+    state = context.out.colour(harmless(state_text(job["state"])), job["state"], context.out.stderr)
+    attempt = job.get("attempt") or 1
+    if job["state"] == "queued" and job.get("attempt"):
+        state += " " + _("(again, after attempt {number})").format(number=attempt)
+    elif attempt > 1:
+        state += " " + _("(attempt {number})").format(number=attempt)
     context.out.note_coloured(f"{harmless(job['id'])}: {state}")
 
 

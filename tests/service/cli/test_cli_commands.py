@@ -287,6 +287,7 @@ def test_following_a_log_over_attempts_to_the_end(platform: FakePlatform, mingor
         timer.start()
     run = mingora("logs", JOB, "--follow")
     assert (run.code, run.raw) == (0, b"one two three four")
+    assert run.err == "Attempt 2 begins.\n"
 
 
 @pytest.mark.req("CLI-10")
@@ -324,6 +325,34 @@ def test_download_prints_paths_and_says_what_was_verified(
     run = mingora("download", JOB, "--output", str(tmp_path / "out"))
     assert (run.code, run.out.strip()) == (0, str(tmp_path / "out" / "a.txt"))
     assert "SHA-256" in run.err
+
+
+@pytest.mark.req("CLI-2", "CLI-12")
+def test_download_of_nothing_and_into_a_file(platform: FakePlatform, mingora: Command, tmp_path: Path) -> None:
+    platform.add_job(state="failed")
+    run = mingora("download", JOB, "--output", str(tmp_path / "out"))
+    assert (run.code, run.out, run.err) == (0, "", "The job has no result files.\n")
+    (tmp_path / "file").touch()
+    run = mingora("download", JOB, "--output", str(tmp_path / "file"))
+    assert (run.code, run.err) == (1, f"Error: {tmp_path / 'file'} is not a folder.\n")
+
+
+@pytest.mark.req("CLI-12")
+def test_waiting_tells_attempts_apart(platform: FakePlatform, mingora: Command) -> None:
+    platform.add_job(state="queued", attempt=1)
+    steps: list[dict[str, Any]] = [{"state": "running", "attempt": 2}, {"state": "succeeded"}]
+    for number, step in enumerate(steps, 1):
+        threading.Timer(0.15 * number, platform.update_job, (JOB,), step).start()
+    states = [line.removeprefix(f"{JOB}: ") for line in mingora("wait", JOB).err.splitlines()]
+    assert states == ["queued (again, after attempt 1)", "running (attempt 2)", "succeeded (attempt 2)"]
+
+
+@pytest.mark.req("CLI-12", "AUTH-2")
+def test_a_dead_token_of_the_environment_is_named(mingora: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINGORA_TOKEN", "mgu_" + "x" * 43)
+    run = mingora("status")
+    assert run.code == 3
+    assert "MINGORA_TOKEN" in run.err
 
 
 @pytest.mark.req("CLI-12")

@@ -86,9 +86,17 @@ def test_a_certificate_that_is_not_trusted_gets_no_token(secure: tuple[FakePlatf
 @pytest.mark.req("AUTH-5")
 def test_a_certificate_of_another_name_is_refused(secure: tuple[FakePlatform, Path]) -> None:
     platform, cert_file = secure
-    with transport(platform, host="localhost", ca_file=cert_file) as wrong, pytest.raises(TlsError):
+    with transport(platform, host="localhost", ca_file=cert_file) as wrong, pytest.raises(TlsError) as caught:
         wrong.request_json("GET", "/account")
+    assert "certificate is for" in (caught.value.hint or "")
     assert platform.seen == []
+
+
+@pytest.mark.req("AUTH-5", "CLI-12")
+def test_a_server_that_speaks_plain_http_is_named(platform: FakePlatform) -> None:
+    with transport(platform) as wrong, pytest.raises(TlsError) as caught:
+        wrong.request_json("GET", "/account")
+    assert "http://" in (caught.value.hint or "")
 
 
 @pytest.mark.req("AUTH-3")

@@ -58,8 +58,9 @@ def test_a_server_away_is_tried_a_few_times(sleeps: list[float]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         transport = Transport(f"http://127.0.0.1:{taken.getsockname()[1]}", token=TOKEN, sleep=sleeps.append)
-        with pytest.raises(NotSent):
+        with pytest.raises(NotSent) as caught:
             transport.request_json("POST", "/jobs", body={}, idempotent=False)
+    assert "is running" in (caught.value.hint or "")
     assert len(sleeps) == 4
     assert sleeps == sorted(sleeps) or max(sleeps) < 4
 

@@ -126,3 +126,32 @@ def test_a_byte_order_mark_is_passed_over_and_a_missing_file_named(tmp_path: Pat
     assert jobfile.parse(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
     with pytest.raises(ProjectError, match=r"job\.json"):
         jobfile.read(tmp_path)
+
+
+@pytest.mark.req("CLI-4")
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('{"name": "x", // a comment\n "a": 1}', "comments"),
+        ('{"name": "x", /* c */ "a": 1}', "comments"),
+        ('{"name": "x" # c\n}', "comments"),
+        ("# c\n{}", "comments"),
+        ('{"name": "x",}', "comma"),
+        ('{"command": ["a", "b",\n]}', "comma"),
+        ("{'name': 'x'}", "double quotes"),
+        ('{"name": }', None),
+        ("", None),
+        ("}", None),
+    ],
+)
+def test_habits_from_other_languages_are_named(text: str, hint: str | None) -> None:
+    with pytest.raises(ProjectError) as caught:
+        jobfile.parse(text.encode())
+    assert (hint in (caught.value.hint or "")) if hint else caught.value.hint is None
+
+
+@pytest.mark.req("CLI-4")
+def test_another_encoding_is_named() -> None:
+    with pytest.raises(ProjectError) as caught:
+        jobfile.parse("{}".encode("utf-16"))
+    assert "UTF-8" in (caught.value.hint or "")

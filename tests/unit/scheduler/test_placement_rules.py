@@ -196,3 +196,12 @@ def test_summaries() -> None:
     assert "No worker is registered" in of_queued(job, [], frozenset(), 0).summary
     assert "7 seconds" in of_queued(job, [PLAIN], frozenset(), 7).summary
     assert "needs 2 fitting workers" in of_queued(job, [PLAIN], frozenset(), 0).summary
+
+
+@pytest.mark.req("JOB-8")
+@pytest.mark.parametrize("reason", ["The worker was stopped.", "The worker was stopped"])
+def test_a_reason_to_pause_ends_with_one_full_stop(reason: str) -> None:
+    node = replace(PLAIN, pause_reason=reason)
+    assert [problem.message for problem in problems(Need(), node, frozenset())] == [
+        "It is paused: The worker was stopped."
+    ]

@@ -89,7 +89,11 @@ class Problem:
 def problems(need: Need, node: Node, busy_gpus: frozenset[Gpu]) -> list[Problem]:
     """All that keeps ``node`` from taking a rank with this need now; empty when it can."""
     checks = [
-        (node.pause_reason is not None, "paused", f"It is paused: {node.pause_reason or 'no reason given'}."),
+        (
+            node.pause_reason is not None,
+            "paused",
+            f"It is paused: {(node.pause_reason or 'no reason given').rstrip('.')}.",
+        ),
         (
             not node.waiting and not node.busy and node.pause_reason is None,
             "away",
