@@ -12,7 +12,7 @@ from pathlib import Path
 # `mingora` wins over this file of the same name.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from mingora.cli import run
+from mingora.__main__ import run
 
 if __name__ == "__main__":
     run()

@@ -19,7 +19,7 @@ def main():
         import psutil  # noqa: F401
     except ImportError:
         sys.exit("mingora_worker: psutil is missing. Install it: %s -m pip install psutil" % sys.executable)  # noqa: UP031
-    from mingora_worker.cli import run
+    from mingora_worker.__main__ import run
 
     return run()
 
