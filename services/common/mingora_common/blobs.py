@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
+from mingora_common import faults
 from mingora_common.errors import INPUT_MISSING, UNAVAILABLE, ServiceError
 
 TIMEOUT_SECONDS = 20
@@ -76,6 +77,7 @@ class HttpPins:
             connection.request(method, self._base + path, data, headers)
             answer = connection.getresponse()
             content = answer.read()
+            faults.point("blobstore.answered")
             return answer.status, json.loads(content) if content else {}
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ServiceError(UNAVAILABLE, retry_after=2) from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from mingora_common import faults
+
 
 class ConfigError(Exception):
     """The environment doesn't make a usable configuration; the message lists every problem and its fix."""
@@ -65,6 +67,9 @@ class Env:
 
     def check(self) -> None:
         """Raise :class:`ConfigError` when anything read was wrong."""
+        refusal = faults.refusal(self._environ)
+        if refusal is not None:
+            self._problems.append(refusal)
         if self._problems:
             raise ConfigError("; ".join(self._problems))
 

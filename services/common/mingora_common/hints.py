@@ -13,6 +13,8 @@ import structlog
 from rq import Queue
 from rq.serializers import JSONSerializer
 
+from mingora_common import faults
+
 QUEUE = "mingora"
 PLACE = "mingora_scheduler.tasks.functions.place"
 CANCEL = "mingora_scheduler.tasks.functions.cancel"
@@ -87,6 +89,7 @@ class RedisHints:
 
     def _send(self, task: str, argument: str) -> bool:
         try:
+            faults.point("hint.before")
             self._queue.enqueue(task, argument, result_ttl=0, failure_ttl=3600, job_timeout=60)
         except redis.RedisError as error:
             _log.warning("hint_lost", task=task, error=error.__class__.__name__)

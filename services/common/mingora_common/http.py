@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
-from mingora_common import errors
+from mingora_common import errors, faults
 from mingora_common.auth import USER, Principal, TokenReader
 from mingora_common.errors import INVALID_REQUEST, ServiceError
 from mingora_common.wake import MAX_WAIT_SECONDS
@@ -151,7 +151,9 @@ def _begin() -> None:
     g.started = time.monotonic()
     structlog.contextvars.clear_contextvars()
     # A thread of a server's pool knows nothing of what the main thread bound.
-    structlog.contextvars.bind_contextvars(service=current_app.name.removeprefix("mingora_"), request=g.request_id)
+    service = current_app.name.removeprefix("mingora_")
+    structlog.contextvars.bind_contextvars(service=service, request=g.request_id)
+    faults.entered(f"{service}.{request.endpoint}")
 
 
 def _finish(response: Response) -> Response:
@@ -165,6 +167,7 @@ def _finish(response: Response) -> Response:
         status=response.status_code,
         seconds=round(time.monotonic() - g.started, 4),
     )
+    faults.point("answered")
     return response
 
 

@@ -18,6 +18,8 @@ import structlog
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from mingora_common import faults
+
 MAX_WAIT_SECONDS = 15.0
 LOOK_AGAIN_SECONDS = 2.0
 CHANNEL = "mingora:wake"
@@ -136,6 +138,7 @@ class RedisWaker:
             self._client.publish(CHANNEL, "\n".join(topics))
         except redis.RedisError as error:
             _log.warning("wake_lost", error=error.__class__.__name__)
+        faults.point("wake.after")
 
 
 class Listener(threading.Thread):

@@ -11,11 +11,23 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
+from mingora_common import faults
 from mingora_stack import leftovers
 from mingora_stack.folder import DataFolder
 
 # What a program needs of its surroundings. Settings of gunicorn, systemd or another Mingora never get through.
-PASSED_ON = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
+PASSED_ON = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONDONTWRITEBYTECODE",
+    faults.SETTING,
+    faults.TESTING,
+)
 
 LISTEN_FDS = "MINGORA_STACK_LISTEN_FDS"
 CERTIFICATE = "MINGORA_STACK_CERTIFICATE"

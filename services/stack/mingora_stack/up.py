@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import resource
-import shlex
 import socket
 import sys
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mingora_stack import database, leftovers, settings, valkey
+from mingora_stack.announce import announcement
 from mingora_stack.childlogs import ChildLogs
 from mingora_stack.errors import StackError
 from mingora_stack.folder import DataFolder
@@ -92,6 +92,8 @@ class _Stack:
             if self._start():
                 self._announce()
                 self._watch()
+                if not self._options.as_json:
+                    self._logs.note("Stopping …")
         finally:
             for listener in self._sockets:
                 listener.close()  # who connects from now on is refused at once, and doesn't wait in a queue for nobody
@@ -163,23 +165,11 @@ class _Stack:
     def _announce(self) -> None:
         """Say where it is and what comes next; people read it, or a program with ``--json``."""
         url = self._url(self._options.host or "127.0.0.1")
-        ca_file = None if self._authority is None else str(self._authority.certificate_file)
+        ca_file = None if self._authority is None else self._authority.certificate_file
         if self._options.as_json:
-            print(json.dumps({"url": url, "caFile": ca_file}), flush=True)
+            print(json.dumps({"url": url, "caFile": None if ca_file is None else str(ca_file)}), flush=True)
             return
-        data = shlex.quote(str(self._folder.path))
-        trust = "" if ca_file is None else f" --ca-file {shlex.quote(ca_file)}"
-        lines = [
-            f"Mingora is running at {url} (Ctrl-C stops it; its data is in {self._folder.path}).",
-            f"  Make an account:  mingora-admin --data {data} account create NAME",
-            f"  Log in:           mingora login --server {url}{trust} --identifier NAME",
-        ]
-        if ca_file is not None:
-            lines += [
-                f"  Another machine:  copy {ca_file} there as mingora-ca.crt, then",
-                f"                    mingora login --server {url} --ca-file mingora-ca.crt --identifier NAME",
-            ]
-        print("\n".join(lines), flush=True)
+        print(announcement(url, self._folder.path, ca_file), flush=True)
 
 
 def _allow_open_files() -> None:

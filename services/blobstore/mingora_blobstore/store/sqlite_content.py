@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from mingora_blobstore.domain.objects import PartKey
+from mingora_common import faults
 from mingora_common.errors import UNAVAILABLE, ServiceError
 
 PAGE_BYTES = 64 * 1024
@@ -120,7 +121,9 @@ class SqliteContent:
         with self._lock(), self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
+            faults.point("content.before")
             connection.execute("COMMIT")
+        faults.point("content.after")
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

@@ -16,6 +16,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 
+from mingora_common import faults
+
 BUSY_TIMEOUT_MS = 10_000
 
 
@@ -49,6 +51,8 @@ class Database:
         """A write transaction, committed when the block ends and rolled back when it raises."""
         with self._write_lock(), self._writers.begin() as connection:
             yield connection
+            faults.point("commit.before")
+        faults.point("commit.after")
 
     def ping(self) -> None:
         """Raise when the database can't be reached."""

@@ -23,7 +23,7 @@ from rq.serializers import JSONSerializer
 from rq.utils import import_attribute
 from rq.worker import WorkerStatus
 
-from mingora_common import logs
+from mingora_common import faults, logs
 from mingora_common.clock import SystemClock
 from mingora_common.config import ConfigError
 from mingora_common.db.engine import Database
@@ -54,6 +54,12 @@ class TaskJob(Job):
             _log.error("task_refused", job=self.id)
             raise TaskRefused
         return import_attribute(self.func_name)
+
+    def perform(self) -> Any:
+        faults.entered(f"tasks.{str(self.func_name).rpartition('.')[2]}")
+        result = super().perform()
+        faults.point("done")
+        return result
 
     @property
     def success_callback(self) -> Callable[..., Any]:
