@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -145,7 +146,30 @@ class ProcessTree:
 
     def kill(self) -> bool:
         """Ends every process at once, those included that start meanwhile. Returns whether none is left."""
-        return kill_all(lambda: self.members(by_mark=True), self.reap)
+        ended = self._kill_adopted() if self._adopting else True
+        return kill_all(lambda: self.members(by_mark=True), self.reap) and ended
+
+    def _kill_adopted(self) -> bool:
+        """Kills this worker's children, and theirs as they become its own, until it has none, not even a zombie.
+
+        Only then nothing can be left: a process that forks and ends at once, over and over, is gone whenever the list
+        of all processes has been read. The first process is left to the one who waits for it; no other number can be
+        taken by a stranger, because nobody else takes exit statuses.
+        """
+        spared = {pid for pid, _created in self._before} | ({self._root.pid} if self._root is not None else set())
+        with contextlib.suppress(*_GONE):
+            if self._root is not None:
+                self._root.kill()
+        until = time.monotonic() + KILL_SECONDS
+        while children := _child_numbers(self._worker) - spared:
+            for pid in children:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, os.WNOHANG)
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.001)
+        return True
 
 
 def kill_all(find: Callable[[], Iterable[psutil.Process]], reap: Callable[[], None] | None = None) -> bool:
@@ -203,6 +227,15 @@ def _children(process: psutil.Process, *, recursive: bool = True) -> list[psutil
         return process.children(recursive=recursive)
     except _GONE:
         return []
+
+
+def _child_numbers(process: psutil.Process) -> set[int]:
+    """Numbers of a process's direct children, zombies included; quick where Linux has the list."""
+    try:
+        lists = [Path(task, "children").read_bytes() for task in Path("/proc", str(process.pid), "task").iterdir()]
+    except OSError:
+        return {child.pid for child in _children(process, recursive=False)}
+    return {int(number) for line in lists for number in line.split()}
 
 
 def _alive(process: psutil.Process) -> bool:

@@ -61,6 +61,29 @@ def test_a_tree_leaves_earlier_children_of_the_worker_alone(sleeper: subprocess.
     assert sleeper.poll() is None
 
 
+COMET = """
+import os, time
+end = time.monotonic() + 5
+while time.monotonic() < end:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+"""
+
+
+@pytest.mark.req("WORK-4")
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux a worker adopts orphans")
+def test_a_process_that_forks_and_ends_over_and_over_is_ended(tmp_path: Path) -> None:
+    """None of its processes is still there by the time that the list of all processes has been read."""
+    running = NativeRuntime().start(Launch([sys.executable, "-c", COMET], tmp_path, dict(os.environ), "comet"))
+    assert running.wait(10) is not None
+    assert running.kill()
+    with running.output:
+        assert running.output.read() == b""  # each of them held the pipe
+    zombies = [p.pid for p in psutil.Process().children() if p.status() == psutil.STATUS_ZOMBIE]
+    assert zombies == []
+
+
 @pytest.mark.req("WORK-6")
 def test_a_pipe_that_an_outsider_keeps_open_is_not_waited_for(tmp_path: Path) -> None:
     reading, writing = os.pipe()
