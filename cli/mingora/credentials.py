@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from mingora import faults
 from mingora.errors import NotLoggedIn, UsageProblem
 from mingora.i18n import _
 
@@ -97,7 +98,9 @@ def save(credentials: Credentials, path: Path) -> None:
                 file.write("\n")
                 file.flush()
                 os.fsync(file.fileno())
+            faults.point("login/write")
             Path(temporary).replace(path)
+            faults.point("login/written")
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mingora import faults
 from mingora.errors import ApiError, IntegrityError, ResultConflict, TransportError, retry_delay
 from mingora.i18n import _
 from mingora.manifest import Progress, hash_file, printable
@@ -164,7 +165,9 @@ class _Fetch:
                 source = partial.with_name(f"{partial.name}.copy")
                 shutil.copyfile(partial, source)
             _set_executable(source, bool(wanted["executable"]))
+            faults.point("download/verified")
             source.replace(target)
+            faults.point("download/placed")
 
     def _receive(self, entry: Entry, partial: Path) -> bool:
         """Fetches what the partial file lacks; False, and no file, when the whole has another digest."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from mingora import faults
 from mingora.answers import api_error, headers_of, parsed, read_all, steps, why
 from mingora.errors import (
     ApiError,
@@ -209,7 +210,9 @@ class Transport:
         kept = self._connection(timeout or READ_TIMEOUT, fresh)
         clean = False
         try:
+            faults.point(f"{method}{path}/before")
             response = self._send(kept.connection, method, _target(path, query), body, self._request_headers(headers))
+            faults.point(f"{method}{path}/answered")
             try:
                 if response.status >= 300:
                     raise api_error(response.status, headers_of(response), read_all(response, MAX_JSON_BYTES))

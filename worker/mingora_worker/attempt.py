@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mingora import faults
 from mingora.errors import ApiError, MingoraError
 from mingora.transfer import upload_files
 from mingora_worker.api import Grant, Stop, wire_text
@@ -124,6 +125,7 @@ class Attempt:
             outcome = Outcome("failed", code, str(error))
         if self._running is not None:
             self._running.kill()
+        faults.point("process/ended")
         self._spool.seal()
         return outcome
 
@@ -178,6 +180,7 @@ class Attempt:
         except StartFailed as error:
             raise _failed("command_not_found", error.message) from error
         self._running = running
+        faults.point("process/started")
         self._lease.set_started()
         return running
 
@@ -247,7 +250,9 @@ class Attempt:
     def _deliver(self, outcome: Outcome) -> None:
         """Log and results first, the report last: with it new work may follow."""
         entries = self._results(outcome) if self._running is not None else []
+        faults.point("results/uploaded")
         log_bytes = self._link.drain_log()
+        faults.point("log/acknowledged")
         if log_bytes < self._spool.size:
             self._warnings.append(_("The end of the log was refused by the platform."))
         stop = self._lease.stop

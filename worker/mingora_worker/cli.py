@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
+from mingora import faults
 from mingora.errors import MingoraError, NotLoggedIn, UsageProblem
 from mingora.i18n import translate_argparse
 from mingora_worker.check import check
@@ -23,6 +24,7 @@ from mingora_worker.texts import _
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the worker and returns its exit code: 0 after an orderly end, 2 usage, 3 login, 1 otherwise."""
     translate_argparse()
+    faults.program = "worker"
     console = Console()
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments)

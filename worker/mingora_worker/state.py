@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from mingora import faults
 from mingora.errors import MingoraError
 from mingora_worker.texts import _
 
@@ -114,6 +115,7 @@ class Root:
 
     def forget_claim(self) -> None:
         (self.path / "claim.json").unlink(missing_ok=True)
+        faults.point("claim.json/forgotten")
 
     def leftovers(self) -> list[JobFolder]:
         return [JobFolder(p) for p in sorted(self.jobs.iterdir())]
@@ -151,7 +153,9 @@ class JobFolder:
 
     def remove(self) -> bool:
         """Removes everything, folders without rights included. Returns whether nothing is left."""
+        faults.point("folder/remove")
         remove_tree(self.path)
+        faults.point("folder/removed")
         return not self.path.exists()
 
 
@@ -216,7 +220,15 @@ def write_private(path: Path, value: dict[str, Any], *, durable: bool = True) ->
         file.flush()
         if durable:
             os.fsync(file.fileno())
+    faults.point(f"{path.name}/write")
     temporary.replace(path)
+    if durable and os.name != "nt":
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)  # the new name too is on the disk
+        finally:
+            os.close(folder)
+    faults.point(f"{path.name}/written")
 
 
 def _load(path: Path, kind: type[T]) -> T | None:
