@@ -26,7 +26,7 @@ def ensure(profile: str) -> Path:
         profile: ``services`` (to run) or ``dev`` (to test and check as well).
     """
     stamp, wanted = VENV / f".installed-{profile}", _fingerprint(profile)
-    if not PYTHON.exists():
+    if not _usable():
         _say("Making .venv …")
         _make()
     if not stamp.exists() or stamp.read_text() != wanted:
@@ -67,20 +67,36 @@ def replace_by(profile: str, *arguments: str) -> int:
     raise AssertionError("execv doesn't return")
 
 
+def _usable() -> bool:
+    """Whether `.venv` is there and whole: an interrupted or refused start leaves one without pip behind."""
+    if not PYTHON.exists():
+        return False
+    if any(VENV.glob(".installed-*")):
+        return True
+    return subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
+
+
 def _make() -> None:
-    try:
-        subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
-    except subprocess.CalledProcessError:
-        raise SetupError(
-            "This Python can't make a virtual environment. On Debian or Ubuntu: apt install python3-venv"
-        ) from None
+    _run(
+        [sys.executable, "-m", "venv", "--clear", str(VENV)],
+        "The virtual environment can't be made; the reason is above. Debian and Ubuntu need: apt install python3-venv",
+    )
 
 
 def _pip(*arguments: str) -> None:
     # Never --isolated: it would lose the machine's own index and wheel folders.
-    command = [str(PYTHON), "-m", "pip", "-qq", "--disable-pip-version-check", *arguments]
-    if subprocess.run(command, check=False).returncode != 0:
-        raise SetupError("pip could not install the packages; its own message is above.")
+    _run(
+        [str(PYTHON), "-m", "pip", "-qq", "--disable-pip-version-check", *arguments],
+        "pip could not install the packages; its own message is above.",
+    )
+
+
+def _run(command: list[str], failed: str) -> None:
+    """Run ``command``, showing what it says only when it fails: an interruption is told once, by dev.py."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        _say(done.stdout.rstrip())
+        raise SetupError(failed)
 
 
 def _fingerprint(profile: str) -> str:
