@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -105,7 +106,7 @@ class Root:
 
     def pending_claim(self) -> str | None:
         try:
-            value = json.loads((self.path / "claim.json").read_text("utf-8"))["claimId"]
+            value = json.loads(_read_regular(self.path / "claim.json"))["claimId"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return value if isinstance(value, str) and value else None
@@ -214,7 +215,8 @@ def _take_over(folder: Path) -> None:
 def write_private(path: Path, value: dict[str, Any], *, durable: bool = True) -> None:
     """Writes JSON that only this account can read, whole or not at all; `durable`: a power cut can't undo it."""
     temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    temporary.unlink(missing_ok=True)  # what a job put there might lead elsewhere, or block for ever
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(value, file, ensure_ascii=False)
         file.flush()
@@ -234,9 +236,17 @@ def write_private(path: Path, value: dict[str, Any], *, durable: bool = True) ->
 def _load(path: Path, kind: type[T]) -> T | None:
     """The record in a file, or None when there is none that can be read: it is made anew then."""
     try:
-        return kind(**json.loads(path.read_text("utf-8")))
+        return kind(**json.loads(_read_regular(path)))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def _read_regular(path: Path) -> bytes:
+    """A file's bytes. A pipe or a device, which a job may have put in its place, would block or never end."""
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "is no file", str(path))
+        return file.read()
 
 
 def try_lock(file: IO[bytes]) -> bool:

@@ -82,9 +82,24 @@ def test_a_broken_record_is_none(tmp_path: Path, content: bytes) -> None:
 def test_a_private_file_is_never_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("kept")
     (tmp_path / "node.json.new").symlink_to(tmp_path / "victim")
-    with pytest.raises(OSError):
-        write_private(tmp_path / "node.json", {})
+    write_private(tmp_path / "node.json", {})
     assert (tmp_path / "victim").read_text() == "kept"
+    assert (tmp_path / "node.json").read_text() == "{}"
+
+
+@pytest.mark.req("WORK-3", "WORK-4")
+@pytest.mark.timeout(10)
+def test_what_a_job_puts_among_the_workers_records_blocks_nothing(tmp_path: Path) -> None:
+    folder = Root(tmp_path).job("lease_1")
+    folder.path.mkdir(parents=True)
+    os.mkfifo(folder.path / "lease.json")
+    assert folder.record() is None
+    os.mkfifo(folder.path / "lease.json.new")
+    folder.save(record())
+    assert folder.record() == record()
+    (folder.path / "lease.json").unlink()
+    (folder.path / "lease.json").symlink_to("/dev/zero")
+    assert folder.record() is None
 
 
 def test_removal_follows_no_link_and_takes_back_its_rights(tmp_path: Path) -> None:
