@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hmac
 import json
+import math
 import re
 import secrets
 import time
@@ -95,7 +96,7 @@ def json_body(fields: Iterable[str], *, empty_ok: bool = False) -> dict[str, Any
     if not data and empty_ok:
         return {}
     try:
-        body = json.loads(data, parse_constant=_no_constant, object_pairs_hook=_unique_pairs)
+        body = json.loads(data, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique_pairs)
     except (ValueError, RecursionError):
         raise ServiceError(INVALID_REQUEST, "The body isn't a valid JSON object.") from None
     if not isinstance(body, dict):
@@ -112,7 +113,7 @@ def wait_seconds(value: object) -> float:
         return 0.0
     try:
         seconds = float(cast(Any, value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         seconds = -1.0
     if isinstance(value, bool) or not seconds >= 0:
         raise ServiceError(INVALID_REQUEST, "wait must be a number of seconds, 0 or more.", field="wait")
@@ -136,6 +137,13 @@ def no_content() -> Response:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):  # 1e400
+        raise ValueError(f"{text[:20]} is out of range")
+    return number
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -208,7 +216,7 @@ class DrainBody:
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         length = environ.get("CONTENT_LENGTH") or "0"
-        if not length.isdigit() or int(length) == 0:
+        if not length.isdecimal() or int(length) == 0:
             return self._app(environ, start_response)
         body = _CountedInput(environ["wsgi.input"])
         environ["wsgi.input"] = body

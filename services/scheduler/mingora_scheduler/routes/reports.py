@@ -55,16 +55,17 @@ def _reason(body: fields.Body) -> Reason | None:
     if body.get("reason") is None:
         return None
     reason = fields.members(body, "reason", ("code", "message"))
-    if reason.get("code") not in REASONS:
+    code = reason.get("code")
+    if not isinstance(code, str) or code not in REASONS:
         fields.refuse("reason", "null, or one of the reasons that a worker can give")
-    return Reason(reason["code"], _message(reason.get("message"), "reason"))
+    return Reason(code, _message(reason.get("message"), "reason"))
 
 
 def _warnings(body: fields.Body) -> list[str]:
     warnings = body.get("warnings", [])
     if not isinstance(warnings, list):
         fields.refuse("warnings", "a list of texts")
-    return [_message(text, "warnings") for text in warnings[:MAX_WARNINGS]]
+    return [_message(text, "warnings") for text in warnings][:MAX_WARNINGS]
 
 
 def _message(text: object, field: str) -> str:
