@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -77,25 +78,32 @@ def api_error(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
         message,
         retryable=retryable,
         fields=fields,
-        retry_after=_retry_after(headers.get("retry-after")),
+        retry_after=_retry_after(headers),
         request_id=headers.get("x-request-id"),
     )
 
 
-def _retry_after(value: str | None) -> float | None:
-    """Seconds of a Retry-After header, which may also be a date (RFC 9110, 10.2.3)."""
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds of a Retry-After header. A date (RFC 9110, 10.2.3) is held against the server's own clock: ours may be
+    a day off."""
+    value = headers.get("retry-after")
     if value is None:
         return None
     try:
         seconds = float(value)
     except ValueError:
-        from email.utils import parsedate_to_datetime
+        then, now = _date(value), _date(headers.get("date", ""))
+        return None if then is None else max(0.0, then - (time.time() if now is None else now))
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - time.time()
-        except (TypeError, ValueError):
-            return None
-    return max(0.0, seconds) if seconds == seconds else None
+
+def _date(value: str) -> float | None:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def why(error: BaseException) -> str:

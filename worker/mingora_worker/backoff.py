@@ -9,6 +9,8 @@ from mingora.errors import ApiError, MingoraError
 
 FIRST_SECONDS = 0.5
 LONGEST_SECONDS = 30.0
+# A server may ask for more, up to this.
+LONGEST_ASKED_SECONDS = 3600.0
 
 
 class Backoff:
@@ -22,9 +24,12 @@ class Backoff:
         self._failures = 0
 
     def failed(self, error: MingoraError) -> float:
-        """Seconds to wait; a server's Retry-After is the least."""
+        """Seconds to wait; a server's Retry-After is the least, unless it asks for longer than an hour."""
         self._failures += 1
         longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(self._failures, 10))
         wait = self._spread(longest / 2, longest)
         asked = error.retry_after if isinstance(error, ApiError) else None
-        return wait if asked is None else max(asked, self._spread(asked, asked * 1.1))
+        if asked is None:
+            return wait
+        asked = min(asked, LONGEST_ASKED_SECONDS)
+        return max(asked, self._spread(asked, asked * 1.1))

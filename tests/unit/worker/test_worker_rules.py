@@ -64,6 +64,11 @@ def test_a_stated_time_is_the_least() -> None:
     assert Backoff().failed(RateLimited("rate_limited", 429, "", retry_after=40)) >= 40
 
 
+@pytest.mark.parametrize("asked", [86_400.0, 1e300])
+def test_no_stated_time_stops_a_worker_for_longer_than_about_an_hour(asked: float) -> None:
+    assert 3600 <= Backoff().failed(RateLimited("rate_limited", 429, "", retry_after=asked)) <= 4000
+
+
 @pytest.mark.req("WORK-3")
 def test_the_digest_of_inputs_is_over_the_sorted_list() -> None:
     first = {"path": "ä", "size": 1, "sha256": "a" * 64, "executable": True, "objectId": "obj_1"}
