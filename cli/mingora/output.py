@@ -18,6 +18,7 @@ from mingora.i18n import _
 
 SCHEMA_VERSION = 1
 BAR_WIDTH = 24
+SHORTEST_BAR = 4
 # Unicode's directional controls can make a text read differently from what it says.
 _REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _COLOURS = {"succeeded": "32", "failed": "31", "cancelled": "33", "running": "36", "error": "31", "ok": "32"}
@@ -104,9 +105,8 @@ class Output:
             self._stage, self._drawn = stage, now
             share = 1.0 if total == 0 else min(1.0, done / total)
             names = {"hash": _("Reading"), "upload": _("Uploading"), "download": _("Downloading")}
-            filled = int(share * BAR_WIDTH)
-            bar = "#" * filled + "-" * (BAR_WIDTH - filled)
-            self._bar = f"\r{names[stage]} [{bar}] {share:4.0%} {size_text(done)} / {size_text(total)}\x1b[K"
+            figures = f"{share:4.0%} {size_text(done)} / {size_text(total)}"
+            self._bar = f"\r{bar_text(names[stage], share, figures, self._columns())}\x1b[K"
             self.stderr.write(self._bar)
             self.stderr.flush()
 
@@ -117,9 +117,26 @@ class Output:
                 self.stderr.flush()
                 self._bar = ""
 
+    def _columns(self) -> int:
+        """The terminal's width; 80 where it can't be asked."""
+        try:
+            return os.get_terminal_size(self.stderr.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
+
     def _print(self, text: str) -> None:
         self.clear_bar()
         print(text, file=self.stdout, flush=True)
+
+
+def bar_text(name: str, share: float, figures: str, columns: int) -> str:
+    """A progress bar in less than `columns`: a line that wraps couldn't be drawn over. The bar gives way first."""
+    room = columns - 1 - _width(f"{name} [] {figures}")
+    width = min(BAR_WIDTH, room)
+    if width >= SHORTEST_BAR:
+        filled = int(share * width)
+        return f"{name} [{'#' * filled}{'-' * (width - filled)}] {figures}"
+    return f"{name} {figures}" if room + 3 >= 0 else figures.strip()[: max(0, columns - 1)]
 
 
 def size_text(size: float) -> str:

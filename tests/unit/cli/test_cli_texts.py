@@ -14,7 +14,7 @@ from mingora.api_texts import problem_text, state_text, waiting_text
 from mingora.event_texts import event_text
 from mingora.i18n import LOCALE_DIR, catalogue
 from mingora.jobs import Job
-from mingora.output import time_text
+from mingora.output import bar_text, time_text
 from mingora_scheduler.domain import explain
 from mingora_scheduler.domain.placement import Job as PlacedJob
 from mingora_scheduler.domain.placement import Need, Node
@@ -103,3 +103,14 @@ def test_states_are_translated(language: str) -> None:
     for state in (*explain._STATES, "queued", "idle", "busy", "paused", "away"):
         assert messages.gettext(state) != state
         assert state_text(state) == state  # the tests' own language is English
+
+
+@pytest.mark.req("CLI-12")
+@pytest.mark.parametrize("name", ["Uploading", "Yükleniyor", "上传"])
+@pytest.mark.parametrize("columns", [10, 20, 30, 40, 60, 80, 120])
+def test_a_progress_bar_never_wraps(name: str, columns: int) -> None:
+    text = bar_text(name, 0.5, " 50% 1023.9 MiB / 1023.9 MiB", columns)
+    assert len(text) + text.count("上") + text.count("传") < columns
+    assert text.startswith("50%"[: columns - 1] if columns <= 30 else name)
+    if columns >= 80:
+        assert f"[{'#' * 12}{'-' * 12}]" in text
