@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hmac
+import itertools
 import json
 import math
 import re
@@ -21,7 +22,7 @@ from werkzeug.exceptions import HTTPException
 from mingora_common import errors, faults
 from mingora_common.auth import USER, Principal, TokenReader
 from mingora_common.errors import INVALID_REQUEST, ServiceError
-from mingora_common.wake import MAX_WAIT_SECONDS
+from mingora_common.wake import MAX_WAIT_SECONDS, Waiters, wait_for
 
 MAX_JSON_BYTES = 4 * 1024 * 1024
 API_PREFIX = "/api/research/v1"
@@ -33,6 +34,7 @@ DRAIN_SECONDS = 10.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _log = structlog.get_logger()
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def make_app(service: str, tokens: TokenReader) -> Flask:
@@ -58,8 +60,7 @@ def needs(scope: str, *kinds: str) -> Callable[[F], F]:
     def decorate(view: F) -> F:
         @functools.wraps(view)
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            tokens: TokenReader = current_app.extensions["mingora_tokens"]
-            g.principal = tokens.verify(request.headers.get("Authorization"))
+            g.principal = _verified()
             g.principal.require(scope, kinds or (USER,))
             structlog.contextvars.bind_contextvars(account=g.principal.account_id)
             return view(*args, **kwargs)
@@ -69,6 +70,19 @@ def needs(scope: str, *kinds: str) -> Callable[[F], F]:
         return cast(F, guarded)
 
     return decorate
+
+
+def wait_as_caller(look: Callable[[], T | None], waiters: Waiters, topics: Iterable[str], seconds: float) -> T | None:
+    """:func:`wait_for`, for as long as the caller's token works; raises ``invalid_token`` once it doesn't."""
+    looks = itertools.count()
+
+    def look_as_caller() -> T | None:
+        found = look()
+        if next(looks):  # the first comes right after the token was verified
+            _verified()
+        return found
+
+    return wait_for(look_as_caller, waiters, topics, seconds)
 
 
 def check_internal_key(expected: str) -> None:
@@ -133,6 +147,11 @@ def query_int(name: str, default: int, *, minimum: int = 0, maximum: int = 2**53
 def no_content() -> Response:
     """204."""
     return Response(status=204)
+
+
+def _verified() -> Principal:
+    tokens: TokenReader = current_app.extensions["mingora_tokens"]
+    return tokens.verify(request.headers.get("Authorization"))
 
 
 def _no_constant(name: str) -> Any:

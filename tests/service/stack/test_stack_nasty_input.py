@@ -51,10 +51,10 @@ VALUES: list[Any] = [
     {"\x00": "\x00"}, {"__proto__": ENDLESS}, [{}], [[DEEP]],
 ]  # fmt: skip
 TEXTS = [b"", b" ", b"x", b"%00", b"%FF", b"%ED%A0%80", b"-1", b"1e3", b"1.5", b"nan", b"inf", b"9" * 400,
-         b"2147483648", b"9223372036854775808", b"%D9%A1", b"%C2%B2", b"..%2f..", b"%2e%2e", b"a%0D%0Ab", b"x" * 4000, b"%F0%9F%98%80",
-         b"true", b";", b"*", b"%27--", b"1&1"]  # fmt: skip
-HEADERS = ["Authorization", "Idempotency-Key", "X-Request-Id", "Range", "If-Range", "If-None-Match",
-           "X-Content-SHA256", "Content-Type", "Content-Encoding", "X-Internal-Key", "X-Http-Method-Override", "X-Forwarded-Prefix"]  # fmt: skip
+         b"2147483648", b"9223372036854775808", b"%D9%A1", b"%C2%B2", b"..%2f..", b"%2e%2e", b"a%0D%0Ab", b"x" * 4000,
+         b"%F0%9F%98%80", b"true", b";", b"*", b"%27--", b"1&1"]  # fmt: skip
+HEADERS = ["Authorization", "Idempotency-Key", "X-Request-Id", "Range", "If-Range", "If-None-Match", "Content-Type",
+           "X-Content-SHA256", "X-Internal-Key", "X-Http-Method-Override", "X-Forwarded-Prefix"]  # fmt: skip
 HEADER_VALUES = ["", "\xff", "x" * 8000, "bytes=" + "0-1," * 2000, "bytes=-" + "9" * 400, '"', "Bearer \xff", "GET"]
 BODIES = [b"", b"{", b"null", b"1", b'"x"', b"[]", b"[{}]", b"\xff\xfe", b"\xef\xbb\xbf{}", b'{"a":1,"a":1}',
           b"{}" + b" " * 9999, b"[" * 100_000, b'{"a":' * 50_000, b'{"wait":1e400}', b'{"wait":' + b"9" * 5000 + b"}",

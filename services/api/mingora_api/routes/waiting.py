@@ -8,7 +8,8 @@ from typing import TypeVar
 from flask import Response
 
 from mingora_api.routes.context import context
-from mingora_common.wake import Full, wait_for
+from mingora_common.http import wait_as_caller
+from mingora_common.wake import Full
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ def watch(
     if ready(latest) or seconds <= 0:
         return answer(latest)
     try:
-        wait_for(look_again, context().waiters, topics, seconds)
+        wait_as_caller(look_again, context().waiters, topics, seconds)
     except Full:
         response = answer(latest)
         response.headers["Retry-After"] = "1"

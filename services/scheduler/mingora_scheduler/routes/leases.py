@@ -11,9 +11,18 @@ from flask import Blueprint, Response, jsonify, request
 from mingora_common.auth import LEASE, NODE, WORK
 from mingora_common.errors import INVALID_REQUEST, INVALID_TOKEN, LEASE_LOST, ServiceError
 from mingora_common.hints import Hints
-from mingora_common.http import content_length, json_body, needs, no_content, principal, query_int, wait_seconds
+from mingora_common.http import (
+    content_length,
+    json_body,
+    needs,
+    no_content,
+    principal,
+    query_int,
+    wait_as_caller,
+    wait_seconds,
+)
 from mingora_common.ids import is_id
-from mingora_common.wake import Full, Waiters, Waker, wait_for
+from mingora_common.wake import Full, Waiters, Waker
 from mingora_scheduler.domain.inputs import inputs_digest
 from mingora_scheduler.domain.leases import (
     LEASE_TTL,
@@ -55,7 +64,7 @@ def blueprint(leases: LeaseStore, logs: LogStore, hints: Hints, waker: Waker, wa
             return grant
 
         try:
-            grant = wait_for(look, waiters, [f"node:{node_id}"], wait)
+            grant = wait_as_caller(look, waiters, [f"node:{node_id}"], wait)
         except Full:
             return _later(no_content())
         return no_content() if grant is None else jsonify(_granted(grant))
@@ -120,7 +129,8 @@ def blueprint(leases: LeaseStore, logs: LogStore, hints: Hints, waker: Waker, wa
 
         if not orders.news and wait > 0:
             try:
-                orders = wait_for(look, waiters, [f"lease:{holder.lease_id}"], wait) or leases.orders(holder)
+                topics = [f"lease:{holder.lease_id}"]
+                orders = wait_as_caller(look, waiters, topics, wait) or leases.orders(holder)
             except Full:
                 crowded = True
         stop = None if orders.stop is None else {"reason": orders.stop, "graceSeconds": STOP_GRACE_SECONDS}
