@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mingora.download import PARTIAL
 from mingora.manifest import BLOCK, LocalFile, printable
 from mingora.paths import clashes, path_problem
 from mingora_worker.texts import _
@@ -24,6 +25,10 @@ FOLDER = "results"
 # A report's list has to fit a request of 4 MiB.
 MAX_FILES = 5_000
 MAX_WARNINGS = 20
+# A larger file of which less than one part in SPARSE_SHARE lies on the disk is refused unread: a job can make one of
+# any size in no time, and hashing a tebibyte of holes takes the best part of an hour.
+SPARSE_BYTES = 1 << 30
+SPARSE_SHARE = 100
 _BY_DESCRIPTOR = sys.platform != "win32"
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -127,6 +132,8 @@ def _gather(folder: _Folder, prefix: str, found: Collected, check: Callable[[], 
         if len(found.refused) > MAX_FILES:
             raise TooManyFiles
         wrong = path_problem(path)
+        if path == PARTIAL:
+            wrong = _("the name is kept for unfinished downloads")
         if wrong is not None:
             found.refuse(path, wrong)
             continue
@@ -154,11 +161,17 @@ def _take(folder: _Folder, name: str, path: str, found: Collected, check: Callab
         if info.st_nlink > 1:
             found.refuse(path, _("has more than one name (a hard link); copy it instead"))
             return
+        if info.st_size > SPARSE_BYTES and getattr(info, "st_blocks", info.st_size) * 512 < info.st_size / SPARSE_SHARE:
+            found.refuse(path, _("is a huge file of almost nothing but holes"))
+            return
         digest, size = hashlib.sha256(), 0
         check()
         while block := os.read(descriptor, BLOCK):
             digest.update(block)
             size += len(block)
+            if size > info.st_size:
+                found.refuse(path, _("grew while it was read"))
+                return
             check()
     executable = os.name != "nt" and bool(info.st_mode & stat.S_IXUSR)
     found.files.append(LocalFile(path, folder.path / name, size, digest.hexdigest(), executable, info.st_mtime_ns))

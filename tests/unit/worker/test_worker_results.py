@@ -138,3 +138,39 @@ def test_a_check_may_end_it(project: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         collect(project, check=check)
+
+
+@pytest.mark.req("WORK-3")
+def test_a_name_that_no_download_could_write_leaves_the_rest_to_be_downloaded(project: Path) -> None:
+    (project / "results" / ".mingora-partial").mkdir()
+    (project / "results" / ".mingora-partial" / "x").touch()
+    (project / "results" / "good").touch()
+    found = collect(project)
+    assert taken(found) == ["good"]
+    assert [text.split(":")[0] for text in found.warnings] == [".mingora-partial"]
+
+
+@pytest.mark.req("WORK-3")
+@pytest.mark.timeout(10)
+def test_a_tebibyte_of_holes_is_refused_unread(project: Path) -> None:
+    with open(project / "results" / "holes", "wb") as file:
+        file.truncate(1 << 40)
+    with open(project / "results" / "few", "wb") as file:
+        file.truncate(1 << 20)
+    found = collect(project)
+    assert taken(found) == ["few"]
+    assert found.warnings == ["holes: is a huge file of almost nothing but holes"]
+
+
+@pytest.mark.req("WORK-3")
+@pytest.mark.timeout(10)
+def test_a_file_that_grows_for_ever_is_refused(project: Path) -> None:
+    growing = project / "results" / "growing"
+    growing.write_bytes(b"x")
+
+    def grow() -> None:
+        with growing.open("ab") as file:
+            file.write(b"x")
+
+    found = collect(project, check=grow)
+    assert (taken(found), found.warnings) == ([], ["growing: grew while it was read"])
