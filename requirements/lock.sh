@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Pin and hash every requirement anew. Run it to take newer versions; the result is committed.
 set -eu
+export CUSTOM_COMPILE_COMMAND=requirements/lock.sh  # what the files say they were made by
 cd "$(dirname "$0")"
 for name in services dev; do
     pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
