@@ -11,6 +11,7 @@ import pytest
 from service.api.api_harness import Api
 from support import FakeClock, Seed
 
+from mingora_common.clock import rfc3339
 from mingora_common.db import schema
 
 
@@ -89,12 +90,44 @@ def test_events_are_final_only_at_the_end_of_an_ended_job(api: Api, token: str, 
 
 
 @pytest.mark.req("JOB-1")
+def test_a_cancel_in_the_queue_is_the_last_event(api: Api, token: str, account: str, seed: Seed) -> None:
+    job_id = seed.job(account)
+    attempt(seed, account, job_id, state="failed", final=0, ended_at=seed.clock.now(), retry_at=seed.clock.now() + 5000)
+    for seq in (2, 3):
+        event(seed, job_id, seq)
+    seed.clock.advance(1)
+    cancel(seed, job_id)
+    seen, after = [], 1
+    for _ in range(3):
+        page = api.call("GET", f"/jobs/{job_id}/events?after={after}&limit=1&wait=15", token).get_json()
+        seen.append((page["last"], page["events"][0]["type"], page["final"]))
+        after = page["last"]
+    assert [(last, final) for last, _, final in seen] == [(2, False), (3, False), (4, True)]
+    assert seen[-1][1] == "job.cancel_requested"
+    assert page["events"][0]["at"] == rfc3339(seed.clock.now())
+    again = api.call("GET", f"/jobs/{job_id}/events?after=4&wait=15", token).get_json()
+    assert again == {"events": [], "last": 4, "final": True}
+
+
+@pytest.mark.req("JOB-1")
+def test_a_cancel_that_scheduler_told_of_isnt_told_twice(api: Api, token: str, account: str, seed: Seed) -> None:
+    job_id = seed.job(account)
+    attempt(seed, account, job_id, state="cancelled", final=1, ended_at=seed.clock.now())
+    cancel(seed, job_id)
+    event(seed, job_id, 2, "job.cancel_requested")
+    event(seed, job_id, 3, "attempt.finished")
+    page = api.call("GET", f"/jobs/{job_id}/events", token).get_json()
+    assert [each["type"] for each in page["events"]] == ["job.submitted", "job.cancel_requested", "attempt.finished"]
+
+
+@pytest.mark.req("JOB-1")
 def test_a_job_cancelled_before_placement_is_final(api: Api, token: str, account: str, seed: Seed) -> None:
     job_id = seed.job(account)
     cancel(seed, job_id)
-    assert api.call("GET", f"/jobs/{job_id}/events?after=1&wait=15", token).get_json() == {
-        "events": [], "last": 1, "final": True
-    }  # fmt: skip
+    page = api.call("GET", f"/jobs/{job_id}/events?after=1&wait=15", token).get_json()
+    assert ([each["type"] for each in page["events"]], page["last"], page["final"]) == (
+        ["job.cancel_requested"], 2, True
+    )  # fmt: skip
     log = api.call("GET", f"/jobs/{job_id}/logs?wait=15", token)
     assert (log.data, log.headers["X-Log-Attempt"], log.headers["X-Log-Complete"]) == (b"", "0", "true")
 

@@ -164,5 +164,5 @@ def test_a_waiting_claim_gets_nothing_once_its_token_is_dead(platform: Platform,
         lambda: claimed.post(f"{V1}/nodes/{worker.id}/claim", json=body, headers=bearer(worker.token)),
         revoke_then_place,
     )
-    assert answers[0].status_code == 204
+    assert answers[0].status_code == 401
     assert platform.status(job).state == "reserved"

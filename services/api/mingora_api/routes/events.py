@@ -41,18 +41,19 @@ def _look(job_id: str, after: int, limit: int) -> dict[str, Any]:
     with context().database.read() as connection:
         job = jobs.get_summary(connection, principal().account_id, job_id)
         rows = jobs.events(connection, job_id, after, limit + 1)
-    found = [{"seq": row.seq, "at": rfc3339(row.at), "type": row.type, "data": row.data} for row in rows]
+        cancelled = jobs.cancel_event(connection, job)
+    found = [_event(row.seq, row.at, row.type, row.data) for row in rows]
     if after < 1:  # scheduler numbers its events from 2: the first is the job's own row
-        submitted = {
-            "seq": 1,
-            "at": rfc3339(job.created_at),
-            "type": "job.submitted",
-            "data": {"key": job.idempotency_key},
-        }
-        found.insert(0, submitted)
+        found.insert(0, _event(1, job.created_at, "job.submitted", {"key": job.idempotency_key}))
+    if cancelled is not None and after < cancelled:
+        found.append(_event(cancelled, job.cancel_requested_at, jobs.CANCEL_REQUESTED, {}))
     shown = found[:limit]
     return {
         "events": shown,
         "last": shown[-1]["seq"] if shown else after,
         "final": job.state in TERMINAL and len(found) <= limit,
     }
+
+
+def _event(seq: int, at: int, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {"seq": seq, "at": rfc3339(at), "type": kind, "data": data}

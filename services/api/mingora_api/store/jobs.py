@@ -14,6 +14,8 @@ from mingora_common.db.schema import cancel_requests, jobs
 from mingora_common.db.views import job_event, job_log, job_status
 from mingora_common.errors import JOB_NOT_FINISHED, NOT_FOUND, QUOTA_EXCEEDED, ServiceError
 
+CANCEL_REQUESTED = "job.cancel_requested"
+
 _S = job_status.c
 _SUMMARY = [column for column in _S if column.name not in ("spec", "inputs", "results")]
 
@@ -137,6 +139,20 @@ def events(connection: sa.Connection, job_id: str, after: int, limit: int) -> li
     columns = job_event.c
     query = sa.select(job_event).where(columns.job_id == job_id, columns.seq > after)
     return list(connection.execute(query.order_by(columns.seq).limit(limit)))
+
+
+def cancel_event(connection: sa.Connection, job: sa.Row[Any]) -> int | None:
+    """The number of the event of a cancel request that ended the job in the queue; None when there is none.
+
+    Scheduler has no part in such an end, so it is told from api's own row, like the submission; it is the job's last.
+    """
+    if job.state != "cancelled":
+        return None
+    columns = job_event.c
+    told = sa.func.max(sa.case((columns.type == CANCEL_REQUESTED, 1), else_=0))
+    query = sa.select(sa.func.max(columns.seq).label("last"), told.label("told"))
+    row = connection.execute(query.where(columns.job_id == job.job_id)).one()
+    return None if row.told else (row.last or 1) + 1
 
 
 def cancel(connection: sa.Connection, now: int, account_id: str, job_id: str, actor: Actor) -> bool:

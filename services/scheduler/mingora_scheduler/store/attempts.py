@@ -36,6 +36,7 @@ from mingora_scheduler.store.rows import Row
 
 # Event 1 of a job, job.submitted, is api's and not stored.
 FIRST_SEQ = 2
+CANCEL_REQUESTED = "job.cancel_requested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,27 +155,35 @@ def _ending(connection: sa.Connection, row: Row, after: Attempt, now: int, notes
         "final": 1,
         "retry_at": None,
     }
-    at = _retry_at(connection, row, after, now)
+    query = sa.select(job_status.c.spec, job_status.c.cancel_requested_at).where(job_status.c.job_id == row.job_id)
+    job = connection.execute(query).first()
+    if job is not None and job.cancel_requested_at is not None:
+        if not cancel_told(connection, row.job_id):  # the job ended before the request was carried out
+            notes.insert(0, Note(CANCEL_REQUESTED, {}))
+        return values
+    at = None if job is None else _retry_at(connection, row, after, job.spec, now)
     if at is not None:
         values |= {"final": 0, "retry_at": at}
         notes.append(Note("job.retrying", {"attempt": after.number, "inSeconds": (at - now) / 1000}))
     return values
 
 
-def _retry_at(connection: sa.Connection, row: Row, after: Attempt, now: int) -> int | None:
+def _retry_at(connection: sa.Connection, row: Row, after: Attempt, spec: dict[str, Any], now: int) -> int | None:
     if after.state is not State.FAILED:
         return None
-    query = sa.select(job_status.c.spec, job_status.c.cancel_requested_at).where(job_status.c.job_id == row.job_id)
-    job = connection.execute(query).first()
-    if job is None or job.cancel_requested_at is not None:
-        return None
-    policy = retry.Policy.of(job.spec)
+    policy = retry.Policy.of(spec)
     earlier = sa.select(sa.func.count()).where(
         attempts.c.job_id == row.job_id, attempts.c.number < row.number, attempts.c.reason_code != NOT_CLAIMED
     )
     failures = connection.execute(earlier).scalar_one()
     tails = [log_tail(connection, row.id, rank.rank) for rank in after.ranks] if policy.log_patterns else []
     return retry.retry_at(policy, after, failures, tails, now)
+
+
+def cancel_told(connection: sa.Connection, job_id: str) -> bool:
+    """Whether the job's history tells of its cancel request."""
+    told = sa.select(events.c.seq).where(events.c.job_id == job_id, events.c.type == CANCEL_REQUESTED)
+    return connection.execute(told.limit(1)).first() is not None
 
 
 def log_tail(connection: sa.Connection, attempt_id: str, rank: int) -> bytes:

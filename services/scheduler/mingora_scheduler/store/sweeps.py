@@ -9,7 +9,7 @@ from mingora_common.db.schema import attempts, events, leases, log_chunks, nodes
 from mingora_common.db.views import job_status
 from mingora_scheduler.domain.attempt import CancelRequested, Expired, Note, State
 from mingora_scheduler.domain.leases import WAITING
-from mingora_scheduler.store.attempts import advance, load, write_events
+from mingora_scheduler.store.attempts import CANCEL_REQUESTED, advance, cancel_told, load, write_events
 from mingora_scheduler.store.changes import Changes
 from mingora_scheduler.store.placement import lock_job
 
@@ -70,7 +70,10 @@ def cancels_left(database: Database) -> list[str]:
 
 
 def cancel(database: Database, job_id: str, now: int) -> Changes:
-    """Carry out a committed cancel request: write it into the history once, and stop a live attempt."""
+    """Carry out a committed cancel request: write it into the history once, and stop the live attempt.
+
+    Without one there is nothing to do: the job has ended, or the request itself has ended it in the queue.
+    """
     changes = Changes()
     with database.write() as connection:
         lock_job(connection, job_id)
@@ -80,12 +83,12 @@ def cancel(database: Database, job_id: str, now: int) -> Changes:
         live = sa.select(attempts.c.id).where(attempts.c.job_id == job_id, attempts.c.ended_at.is_(None))
         attempt_id = connection.execute(live).scalar()
         loaded = load(connection, attempt_id) if attempt_id is not None else None
-        told = sa.select(events.c.seq).where(events.c.job_id == job_id, events.c.type == "job.cancel_requested")
-        if connection.execute(told.limit(1)).first() is None:
-            write_events(connection, job_id, [Note("job.cancel_requested", {})], now)
+        if loaded is None or loaded.attempt.terminal:
+            return changes
+        if not cancel_told(connection, job_id):
+            write_events(connection, job_id, [Note(CANCEL_REQUESTED, {})], now)
             changes.topics.add(f"job:{job_id}")
-        if loaded is not None:
-            advance(connection, loaded, CancelRequested(), now, changes)
+        advance(connection, loaded, CancelRequested(), now, changes)
     return changes
 
 
