@@ -18,3 +18,5 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.stderr.write("\nStopped.\n")
         sys.exit(130)
+    except OSError as problem:
+        sys.exit("dev.py: %s" % problem)  # noqa: UP031 - see above

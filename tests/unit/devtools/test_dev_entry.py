@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,19 @@ def test_own_options() -> None:
     with pytest.raises(SystemExit) as caught:
         entry.parse(["demo", "--data", "x"])
     assert caught.value.code == 2
+
+
+def test_what_the_system_refuses_is_told_in_a_line(tmp_path: Path) -> None:
+    """A checkout whose environment belongs to somebody else, or is no folder, say."""
+    shutil.copy(ROOT / "dev.py", tmp_path)
+    shutil.copytree(ROOT / "devtools", tmp_path / "devtools")
+    done = subprocess.run(
+        [sys.executable, tmp_path / "dev.py", "demo"], capture_output=True, text=True, check=False
+    )  # no requirements/ there
+    assert done.returncode == 1
+    assert done.stderr.startswith("dev.py: ")
+    assert "requirements" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("path", ["dev.py", "cli/mingora.py", "worker/mingora_worker.py"])

@@ -1,4 +1,4 @@
-"""requirements/: the pinned files serve every Python and system the platform runs on, not the one alone that made them."""
+"""requirements/: the pinned files serve every Python and system the platform runs on, not only their maker's."""
 
 from __future__ import annotations
 
