@@ -55,6 +55,19 @@ def test_many_placements_at_once_reserve_once(platform: Platform) -> None:
     assert sorted(platform.status(job).state for job in jobs) == ["queued", "queued", "reserved"]
 
 
+@pytest.mark.req("JOB-5")
+def test_a_long_queue_that_fits_nowhere_holds_nobody_up(platform: Platform, worker: Worker) -> None:
+    spec = {"schemaVersion": 1, "name": "t", "command": ["x"], "runtime": "docker"}
+    account = {"account_id": platform.account, "tenant_id": platform.seed.tenant_of(platform.account)}
+    same = {"fingerprint": "0" * 64, "name": "t", "priority": 1, "inputs": [], "created_at": 1, "spec": spec, **account}
+    rows = [{"id": f"job_{index:08}", "idempotency_key": f"k{index}", **same} for index in range(1500)]
+    with platform.seed.engine.begin() as connection:
+        connection.execute(sa.insert(schema.jobs), rows)
+    job = platform.seed.job(platform.account)
+    platform.waiting(worker)
+    assert platform.status(job).state == "reserved"
+
+
 @pytest.mark.req("JOB-6")
 def test_placements_of_two_accounts_race_for_one_gpu(platform: Platform) -> None:
     gpu = {"index": 0, "uuid": "GPU-1", "name": "x", "memoryMiB": 1}

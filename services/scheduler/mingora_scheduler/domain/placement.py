@@ -160,9 +160,14 @@ def plan(jobs: Iterable[Job], nodes: Sequence[Node], busy_gpus: Iterable[Gpu]) -
     free = {node.id: node for node in nodes}
     taken = set(busy_gpus)
     chosen: dict[str, list[str]] = {}
+    # Nodes only get fewer, so what one job couldn't get, no later one of the same need can.
+    hopeless: set[tuple[str, Need]] = set()
     for job in sorted(jobs, key=lambda job: (-job.priority, job.created_at, job.id)):
+        if (job.account_id, job.need) in hopeless:
+            continue
         group = _group(job, free.values(), taken)
         if group is None:
+            hopeless.add((job.account_id, job.need))
             continue
         chosen[job.id] = [node.id for node in group]
         for node in group:

@@ -1,6 +1,12 @@
-"""Placing queued jobs on waiting nodes: one transaction reserves all ranks of what can start now."""
+"""Placing queued jobs on waiting nodes: one transaction reserves all ranks of what can start now.
+
+What goes where is worked out without a lock, for many look and few find something; the reservation looks at the chosen
+jobs and nodes again under their locks.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -18,56 +24,68 @@ from mingora_scheduler.store.nodes import as_node
 from mingora_scheduler.store.rows import Row
 from mingora_scheduler.store.tokens import has_live_token
 
-MAX_JOBS, MAX_NODES = 200, 1000
+# What of a queue is looked at, and of the nodes that wait.
+MAX_JOBS, MAX_NODES = 5000, 1000
 TRIES = 3
 
 
 def place(database: Database, account_id: str, now: int) -> Changes:
     """Place what can be placed for an account at ``now``. Idempotent; several may run at once.
 
-    Two that race for one GPU of a machine (of different accounts, whose rows nothing locks together) are decided by
-    the unique index: the one that comes second looks again.
+    When something has come between the plan and the reservation (another placement, a cancel), the whole is done
+    again. Two that race for one GPU of a machine (of different accounts, whose rows nothing locks together) are decided
+    by the unique index: the one that comes second looks again.
     """
+    changes = Changes()
     for left in reversed(range(TRIES)):
+        with database.read() as connection:
+            chosen = _plan(connection, account_id, now)
+        if not chosen:
+            break
         try:
-            changes = Changes()
             with database.write() as connection:
-                _place(connection, account_id, now, changes)
+                reserved = _reserve_all(connection, account_id, chosen, now, changes)
         except IntegrityError:
             if not left:
                 raise
         else:
-            return changes
-    raise AssertionError("unreachable")
+            if reserved == len(chosen):
+                break
+    return changes
 
 
-def _place(connection: sa.Connection, account_id: str, now: int, changes: Changes) -> None:
-    if not _candidates(connection, account_id, now):
-        return
-    queued = _queued(connection, account_id, now)
-    if not queued:
-        return
-    # Locks, in the one order; what they protect is read again under them (a cancel locks the job's row as well).
-    ids = sorted(row.job_id for row in queued)
-    connection.execute(sa.select(jobs.c.id).where(jobs.c.id.in_(ids)).order_by(jobs.c.id).with_for_update())
-    candidates = sorted(_candidates(connection, account_id, now))
-    connection.execute(sa.select(nodes.c.id).where(nodes.c.id.in_(candidates)).order_by(nodes.c.id).with_for_update())
+def _plan(connection: sa.Connection, account_id: str, now: int) -> dict[str, list[str]]:
     waiting = _candidates(connection, account_id, now)
-    locked = {row.job_id for row in queued}
-    current = {row.job_id: row for row in _queued(connection, account_id, now) if row.job_id in locked}
-    wanted = [as_job(row) for row in current.values()]
-    chosen = plan(wanted, [node for key, node in waiting.items() if key in candidates], busy_gpus(connection))
-    for job in wanted:
-        if job.id in chosen:
-            _reserve(connection, current[job.id], job, [waiting[key] for key in chosen[job.id]], now, changes)
+    queued = _queued(connection, account_id, now) if waiting else []
+    return plan([as_job(row) for row in queued], list(waiting.values()), busy_gpus(connection))
 
 
-def _candidates(connection: sa.Connection, account_id: str, now: int) -> dict[str, Node]:
+def _reserve_all(
+    connection: sa.Connection, account_id: str, chosen: Mapping[str, Sequence[str]], now: int, changes: Changes
+) -> int:
+    """Reserve what is chosen and still can be; how many jobs that is."""
+    job_ids, node_ids = sorted(chosen), sorted(set().union(*chosen.values()))
+    # Locks, in the one order; what they protect is read again under them (a cancel locks the job's row as well).
+    connection.execute(sa.select(jobs.c.id).where(jobs.c.id.in_(job_ids)).order_by(jobs.c.id).with_for_update())
+    connection.execute(sa.select(nodes.c.id).where(nodes.c.id.in_(node_ids)).order_by(nodes.c.id).with_for_update())
+    waiting = _candidates(connection, account_id, now, nodes.c.id.in_(node_ids))
+    queued = {row.job_id: row for row in _queued(connection, account_id, now, job_status.c.job_id.in_(job_ids))}
+    wanted = {job_id: as_job(row) for job_id, row in queued.items()}
+    groups = plan(wanted.values(), list(waiting.values()), busy_gpus(connection))
+    for job_id, group in groups.items():
+        _reserve(connection, queued[job_id], wanted[job_id], [waiting[key] for key in group], now, changes)
+    return len(groups)
+
+
+def _candidates(
+    connection: sa.Connection, account_id: str, now: int, *among: sa.ColumnElement[bool]
+) -> dict[str, Node]:
     """The account's nodes that wait for work and could take it."""
     busy = sa.exists().where(leases.c.node_id == nodes.c.id, leases.c.ended_at.is_(None))
     query = (
         sa.select(nodes)
         .where(
+            *among,
             nodes.c.account_id == account_id,
             nodes.c.claimed_at > now - WAITING,
             nodes.c.pause_reason.is_(None),
@@ -80,7 +98,7 @@ def _candidates(connection: sa.Connection, account_id: str, now: int) -> dict[st
     return {row.id: as_node(row, False, now) for row in connection.execute(query)}
 
 
-def _queued(connection: sa.Connection, account_id: str, now: int) -> list[Row]:
+def _queued(connection: sa.Connection, account_id: str, now: int, *among: sa.ColumnElement[bool]) -> list[Row]:
     """The account's jobs that may start now, the first to start first."""
     status = job_status.c
     # Says nothing that the state doesn't, but lets the database pass over jobs that are done without looking closer.
@@ -93,6 +111,7 @@ def _queued(connection: sa.Connection, account_id: str, now: int) -> list[Row]:
             status.attempt,
         )
         .where(
+            *among,
             status.account_id == account_id,
             ~settled,
             status.state == "queued",
