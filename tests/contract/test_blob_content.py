@@ -139,3 +139,28 @@ def test_a_file_that_cannot_be_written_is_unavailable(content_file: Path) -> Non
         store.put(key(), DATA, now=1)
     assert caught.value.kind is UNAVAILABLE
     store.close()
+
+
+@pytest.mark.req("BLOB-1")
+def test_reading_writes_nothing_so_that_a_full_disk_is_still_read(content_file: Path) -> None:
+    SqliteContent(str(content_file)).put(key(), DATA, now=1)
+    before = content_file.read_bytes()
+    store = SqliteContent(str(content_file))  # its connections are new
+    assert store.read(key(), 0, PIECE) == DATA[:PIECE]
+    store.close()
+    assert content_file.read_bytes() == before  # each write counts one up in the file's head
+
+
+@pytest.mark.req("BLOB-1")
+@pytest.mark.parametrize("damage", ["cut", "overwritten"])
+def test_a_damaged_file_is_unavailable(content_file: Path, damage: str) -> None:
+    store = SqliteContent(str(content_file))
+    store.put(key(), DATA, now=1)
+    whole = content_file.read_bytes()
+    content_file.write_bytes(whole[: len(whole) // 2] if damage == "cut" else random_bytes(4096) + whole[4096:])
+    with pytest.raises(ServiceError) as reading:
+        store.read(key(), 0, PIECE)
+    with pytest.raises(ServiceError) as writing:
+        store.put(key("obj_2"), DATA, now=1)
+    assert (reading.value.kind, writing.value.kind) == (UNAVAILABLE, UNAVAILABLE)
+    store.close()

@@ -14,6 +14,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import structlog
+
 from mingora_blobstore.domain.objects import PartKey
 from mingora_common import faults
 from mingora_common.errors import UNAVAILABLE, ServiceError
@@ -32,7 +34,10 @@ CREATE TABLE IF NOT EXISTS part (
 CREATE UNIQUE INDEX IF NOT EXISTS part_key ON part (object_id, generation, idx, sha256);
 CREATE INDEX IF NOT EXISTS part_age ON part (id, stored_at, object_id, generation, idx, sha256);
 """
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _KEY = "object_id = ? AND generation = ? AND idx = ? AND sha256 = ?"
+
+_log = structlog.get_logger()
 
 
 class SqliteContent:
@@ -43,6 +48,9 @@ class SqliteContent:
         self._idle: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue(IDLE_CONNECTIONS)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with self._lock(), self._connection() as connection:
+            if connection.execute("PRAGMA schema_version").fetchone() == (0,):
+                # Only in a file that has nothing yet: they write, and so nothing could be read from a full disk.
+                connection.executescript(f"PRAGMA page_size={PAGE_BYTES}; PRAGMA auto_vacuum=INCREMENTAL")
             connection.executescript(_SCHEMA)
         self.close()  # a server may fork after this, and a connection mustn't be shared by two processes
 
@@ -127,7 +135,11 @@ class SqliteContent:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection of this block's own. One that saw an error is closed (which rolls back) and not used again."""
+        """A connection of this block's own. One that saw an error is closed (which rolls back) and not used again.
+
+        Whatever keeps the file from being read or written is ``unavailable``: a full disk, and damage too. That is the
+        operator's to mend, from a copy perhaps, so nothing is recorded as lost because of it.
+        """
         try:
             try:
                 connection = self._idle.get_nowait()
@@ -138,7 +150,10 @@ class SqliteContent:
             except BaseException:
                 connection.close()
                 raise
-        except sqlite3.OperationalError as error:  # busy, disk full, I/O error
+        except sqlite3.DatabaseError as error:
+            if not isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF not in _DAMAGE:
+                raise
+            _log.error("content_unavailable", reason=str(error), code=error.sqlite_errorname)
             raise ServiceError(UNAVAILABLE, retry_after=2) from error
         try:
             self._idle.put_nowait(connection)
@@ -147,10 +162,7 @@ class SqliteContent:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        for pragma in (
-            f"page_size={PAGE_BYTES}", "auto_vacuum=INCREMENTAL", "journal_mode=TRUNCATE", "synchronous=FULL",
-            f"cache_size=-{CACHE_KIB}",
-        ):  # fmt: skip
+        for pragma in ("journal_mode=TRUNCATE", "synchronous=FULL", f"cache_size=-{CACHE_KIB}"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
         return connection
 
