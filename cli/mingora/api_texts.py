@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,13 @@ def people_text(error: MingoraError) -> str:
     text = texts.get(error.code, error.message)
     path = error.fields.get("path")
     return f"{path}: {text}" if path and error.code in texts else text
+
+
+def login_hint() -> str:
+    """What mends a token that the platform refuses."""
+    if os.environ.get("MINGORA_TOKEN"):
+        return _("MINGORA_TOKEN is set and decides; unset it, or set a valid one.")
+    return _("Log in again: mingora login")
 
 
 def reason_text(reason: Mapping[str, str]) -> str:

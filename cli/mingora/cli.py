@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
 from mingora import __version__
-from mingora.api_texts import people_text
+from mingora.api_texts import login_hint, people_text
 from mingora.commands import COMMANDS
 from mingora.commands.context import Context
 from mingora.errors import ApiError, MingoraError
@@ -112,9 +112,7 @@ def _api_hint(error: MingoraError) -> str | None:
     if error.code == "rate_limited" and error.retry_after:
         return _("Try again in {seconds} s.").format(seconds=round(error.retry_after))
     hints = {
-        "invalid_token": _("MINGORA_TOKEN is set and decides; unset it, or set a valid one.")
-        if os.environ.get("MINGORA_TOKEN")
-        else _("Log in again: mingora login"),
+        "invalid_token": login_hint(),
         "key_conflict": _("Use a new key for other content; the key's job is {job}.").format(job=fields.get("jobId")),
         "insufficient_scope": _("The token lacks the right {scope}.").format(scope=fields.get("required")),
     }

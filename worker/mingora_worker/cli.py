@@ -41,6 +41,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         hint = error.hint or (login_hint() if error.exit_code == NotLoggedIn.exit_code else None)
         console.complain(error.message, hint)
         return error.exit_code
+    except OSError as error:  # a working folder that is gone, say
+        console.complain(
+            f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error), None
+        )
+        return 1
     return 0
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mingora.api_texts import login_hint, people_text
 from mingora.commands.context import Command, Context
 from mingora.errors import ApiError, MingoraError, TlsError
 from mingora.i18n import _
@@ -64,9 +65,9 @@ def _on_the_way(context: Context) -> list[Finding]:
         answer = transport.request_json("GET", "/account", attempts=1)
     except ApiError as error:
         reached = error.status < 500
-        findings.append(_reached(origin) if reached else Finding("server", False, error.message, _ask_operator()))
+        findings.append(_reached(origin) if reached else Finding("server", False, people_text(error), _ask_operator()))
         if reached:
-            findings.append(Finding("token", False, error.message, _("Log in again: mingora login")))
+            findings.append(Finding("token", False, people_text(error), login_hint()))
         return findings
     except TlsError as error:
         return [Finding("tls", False, error.message, error.hint)]
@@ -145,7 +146,7 @@ def _checked(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except MingoraError as error:
-        return Finding(name, False, error.message, error.hint or _ask_operator())
+        return Finding(name, False, people_text(error), error.hint or _ask_operator())
 
 
 COMMANDS = (Command("doctor", lambda: _("check the way from here to a job"), _doctor),)

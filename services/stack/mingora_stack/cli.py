@@ -36,6 +36,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except StackError as error:
         print(f"mingora-stack: {error}", file=sys.stderr)
         return 1
+    except OSError as error:  # a full disk, a working folder that is gone
+        print(f"mingora-stack: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:  # before the stack took the signal over, so nothing has been started
         return 130
     return 0
