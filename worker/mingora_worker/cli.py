@@ -42,9 +42,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         console.complain(error.message, hint)
         return error.exit_code
     except OSError as error:  # a working folder that is gone, say
-        console.complain(
-            f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error), None
-        )
+        where = f"{error.filename}: " if error.filename else ""
+        console.complain(f"{where}{error.strerror or error}", None)
         return 1
     return 0
 

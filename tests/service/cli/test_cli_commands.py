@@ -379,7 +379,7 @@ def test_doctor_names_the_fix(platform: FakePlatform, mingora: Command, monkeypa
     assert "mingora-worker" in findings["nodes"]["fix"]
     monkeypatch.setenv("MINGORA_TOKEN", "mgu_dead")
     findings = {finding["check"]: finding for finding in data(mingora("doctor", "--json"))["findings"]}
-    assert "login" in findings["token"]["fix"]
+    assert "MINGORA_TOKEN" in findings["token"]["fix"]
     monkeypatch.setenv("MINGORA_URL", "http://127.0.0.1:9")
     findings = {finding["check"]: finding for finding in data(mingora("doctor", "--json"))["findings"]}
     assert not findings["server"]["ok"] and findings["server"]["fix"]
