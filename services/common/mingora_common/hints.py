@@ -33,8 +33,11 @@ TASKS = frozenset(
     {PLACE, CANCEL, PURGE, ARCHIVE_LOG, PING} | {SWEEP_EXPIRE, SWEEP_PLACE, SWEEP_CANCEL, SWEEP_ARCHIVE, SWEEP_PURGE}
 )
 
-# A hint to place is sent once while one for the account waits in the queue; the task deletes the mark before it reads.
-PLACING_MARK_SECONDS = 10
+# The same hint is sent once while it waits in the queue: a mark says so, which the task deletes before it reads.
+MARK_SECONDS = 10
+# More hints than that aren't kept: 10 MiB of Redis. Without a bound, a flood would fill it while no worker takes any
+# out, and a full Redis gives nothing out either.
+MAX_WAITING = 10_000
 
 _log = structlog.get_logger()
 
@@ -55,9 +58,9 @@ class Hints(Protocol):
         """This attempt has ended: its log chunks can be compressed."""
 
 
-def placing_mark(account_id: str) -> str:
-    """The Redis key that marks a waiting place hint of an account."""
-    return f"mingora:placing:{account_id}"
+def waiting_mark(task: str, argument: str) -> str:
+    """The Redis key that marks a hint that waits in the queue."""
+    return f"mingora:waiting:{task.rpartition('.')[2]}:{argument}"
 
 
 class RedisHints:
@@ -68,15 +71,7 @@ class RedisHints:
         self._queue = Queue(QUEUE, connection=client, serializer=JSONSerializer)
 
     def place(self, account_id: str) -> None:
-        mark = placing_mark(account_id)
-        try:
-            if not self._client.set(mark, "1", nx=True, ex=PLACING_MARK_SECONDS):
-                return
-        except redis.RedisError as error:
-            _log.warning("hint_lost", task=PLACE, error=error.__class__.__name__)
-            return
-        if not self._send(PLACE, account_id):
-            self._forget(mark)
+        self._send(PLACE, account_id)
 
     def cancel(self, job_id: str) -> None:
         self._send(CANCEL, job_id)
@@ -87,17 +82,24 @@ class RedisHints:
     def archive_log(self, attempt_id: str) -> None:
         self._send(ARCHIVE_LOG, attempt_id)
 
-    def _send(self, task: str, argument: str) -> bool:
+    def _send(self, task: str, argument: str) -> None:
+        mark = waiting_mark(task, argument)
+        marked = False
         try:
-            faults.point("hint.before")
-            self._queue.enqueue(task, argument, result_ttl=0, failure_ttl=3600, job_timeout=60)
+            if self._queue.count >= MAX_WAITING:
+                _log.warning("hint_lost", task=task, error="the queue is full")
+                return
+            marked = bool(self._client.set(mark, "1", nx=True, ex=MARK_SECONDS))
+            if marked:
+                faults.point("hint.before")
+                self._queue.enqueue(task, argument, result_ttl=0, failure_ttl=3600, job_timeout=60)
         except redis.RedisError as error:
             _log.warning("hint_lost", task=task, error=error.__class__.__name__)
-            return False
-        return True
+            if marked:
+                self._forget(mark)
 
     def _forget(self, mark: str) -> None:
         try:
             self._client.delete(mark)
         except redis.RedisError:
-            _log.warning("hint_mark_left", seconds=PLACING_MARK_SECONDS)
+            _log.warning("hint_mark_left", seconds=MARK_SECONDS)

@@ -164,7 +164,8 @@ def test_a_stale_lease_changes_nothing(platform: Platform, worker: Worker, call:
 
 WRONG_REPORTS: list[tuple[str, Any]] = [
     ("outcome", "done"), ("outcome", None), ("reason", {"code": "not_claimed", "message": "m"}),
-    ("reason", {"code": "lease_lost", "message": "m"}), ("reason", "x"), ("reason", {"code": "signal"}), ("reason", {"code": [], "message": "m"}),
+    ("reason", {"code": "lease_lost", "message": "m"}), ("reason", "x"), ("reason", {"code": "signal"}),
+    ("reason", {"code": [], "message": "m"}),
     ("exitCode", 2**40), ("signal", 0), ("logBytes", -1), ("logBytes", 2**40), ("results", {}),
     ("results", [{}]), ("usage", {"cpuSeconds": -1}), ("usage", {"cpuSeconds": 1e300}), ("usage", {"x": 1}),
     ("usage", {"cpuSeconds": True}), ("warnings", "x"), ("warnings", [1]), ("warnings", ["w"] * 20 + [[]]), ("more", 1),

@@ -232,6 +232,25 @@ def test_a_message_that_isnt_json_is_survived(valkey: Valkey, tasks: Any) -> Non
     assert tasks.poll() is None
 
 
+@pytest.mark.req("JOB-9")
+def test_the_same_hint_waits_once_and_a_full_queue_takes_no_more(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(hints, "MAX_WAITING", 6)
+    with connect(valkey.url) as client:
+        queue, sender = Queue(hints.QUEUE, connection=client, serializer=JSONSerializer), RedisHints(client)
+        for send in (sender.place, sender.cancel, sender.purge, sender.archive_log):
+            for _ in range(3):
+                send("x")
+        assert queue.count == 4
+        for number in range(10):
+            sender.cancel(str(number))
+        assert queue.count == 6
+        client.delete(queue.key)
+        sender.cancel("9")
+        assert queue.count == 1  # what was refused left no mark behind
+
+
 @pytest.mark.req("OPS-2")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_when_told_to(tasks: Any, number: int) -> None:

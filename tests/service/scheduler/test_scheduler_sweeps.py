@@ -57,7 +57,7 @@ def test_placing_forgets_the_mark_first_and_works_without_redis(
     job = platform.seed.job(platform.account)
     worker.claim(status=204)
     functions.place(platform.account)
-    assert marks.forgotten == [hints.placing_mark(platform.account)]
+    assert marks.forgotten == [hints.waiting_mark(hints.PLACE, platform.account)]
     assert platform.status(job).state == "reserved"
     marks.away = True
     functions.place(platform.account)

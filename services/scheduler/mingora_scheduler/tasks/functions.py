@@ -6,34 +6,29 @@ from mingora_common import hints
 from mingora_common.ids import is_id
 from mingora_scheduler.store import logs, placement, sweeps
 from mingora_scheduler.store import purge as purging
-from mingora_scheduler.tasks.context import current
+from mingora_scheduler.tasks.context import Context, current
 
 
 def place(account_id: str) -> None:
     """Place the account's queued jobs on its waiting nodes."""
-    _check("acc", account_id)
-    context = current()
-    context.forget(hints.placing_mark(account_id))
+    context = _begin(hints.PLACE, "acc", account_id)
     context.announce(placement.place(context.database, account_id, context.clock.now()))
 
 
 def cancel(job_id: str) -> None:
     """Carry out a committed cancel request."""
-    _check("job", job_id)
-    context = current()
+    context = _begin(hints.CANCEL, "job", job_id)
     context.announce(sweeps.cancel(context.database, job_id, context.clock.now()))
 
 
 def purge(job_id: str) -> None:
     """Delete what is left of a deleted job."""
-    _check("job", job_id)
-    purging.purge(current().database, job_id)
+    purging.purge(_begin(hints.PURGE, "job", job_id).database, job_id)
 
 
 def archive_log(attempt_id: str) -> None:
     """Compress a part of an ended attempt's log, and leave a hint for the rest."""
-    _check("att", attempt_id)
-    context = current()
+    context = _begin(hints.ARCHIVE_LOG, "att", attempt_id)
     if logs.archive(context.database, attempt_id):
         context.hints.archive_log(attempt_id)
 
@@ -42,6 +37,10 @@ def ping() -> None:
     """Nothing: that it was done says that the worker works."""
 
 
-def _check(prefix: str, value: object) -> None:
-    if not is_id(prefix, value):
+def _begin(task: str, prefix: str, argument: str) -> Context:
+    """The process's context; from now on the same hint may be sent again."""
+    if not is_id(prefix, argument):
         raise ValueError(f"not an id of the kind {prefix}")
+    context = current()
+    context.forget(hints.waiting_mark(task, argument))
+    return context
