@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,13 @@ def environment(**more: str) -> dict[str, str]:
 class RunningStack:
     """``mingora-stack up`` on a folder of its own; a restart takes the same port."""
 
-    def __init__(self, data: Path, *options: str) -> None:
+    def __init__(self, data: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
         self.data = data
         self.folder = DataFolder(data)
         self.url = ""
         self.ca_file: str | None = None
         self._options = options
+        self._env = dict(env or {})
         self._port = "0"
         self.process: subprocess.Popen[str] | None = None
 
@@ -57,7 +58,7 @@ class RunningStack:
     def start(self) -> None:
         """Start it and wait until it says that it is ready."""
         self.close()
-        self.process = subprocess.Popen(self.command(), env=environment(), stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(self.command(), env=environment(**self._env), stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the stack ended with {self.process.wait()}"
