@@ -15,6 +15,7 @@ from mingora.api_texts import state_text
 from mingora.errors import (
     ApiError,
     JobUnfinished,
+    MingoraError,
     OutcomeUnknown,
     ProjectError,
     TransportError,
@@ -61,6 +62,8 @@ class Client:
         self._clock = clock
         self._sleep = sleep
         self._policy: dict[str, Any] | None = None
+        self.on_outage: Callable[[MingoraError], object] | None = None
+        """Called when the platform can't be reached while something is waited for; the waiting goes on."""
 
     # -- submitting -------------------------------------------------------------------------------------------
 
@@ -288,7 +291,7 @@ class Client:
 
     def _patience(self, timeout: float | None) -> Patience:
         intervals = self.policy()["intervals"]
-        return Patience(intervals, timeout, clock=self._clock, sleep=self._sleep)
+        return Patience(intervals, timeout, clock=self._clock, sleep=self._sleep, on_outage=self.on_outage)
 
     def _write(self, send: Callable[[], T], settled: Callable[[], T | None], hint: str | None = None) -> T:
         """Sends a write; when its outcome is unknown, asks for the state before anything is sent again (CLI-10).

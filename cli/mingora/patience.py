@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
-from mingora.errors import ApiError, InsecureServer, TlsError, TransportError
+from mingora.errors import ApiError, InsecureServer, MingoraError, TlsError, TransportError
 
 # A waiting read that comes back sooner than this without news wasn't one: look again after the polling interval.
 TOO_SOON = 1.0
@@ -16,7 +16,7 @@ class Patience:
     """The waiting of one command. `timeout` None waits for ever.
 
     Use: each look inside `turn()`, which waits out an outage; `answered` after each look, which sleeps when the
-    server couldn't wait; `over` says when to give up.
+    server couldn't wait; `over` says when to give up. `on_outage` hears of each outage once, when it begins.
     """
 
     def __init__(
@@ -26,6 +26,7 @@ class Patience:
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], object],
+        on_outage: Callable[[MingoraError], object] | None = None,
     ) -> None:
         self._longest = float(intervals.get("maxWaitSeconds", 0))
         self._poll = float(intervals.get("jobPollSeconds", 10))
@@ -34,6 +35,7 @@ class Patience:
         self._end = None if timeout is None else clock() + timeout
         self._asked = clock()
         self._outage: float | None = None
+        self._on_outage = on_outage
 
     def read_seconds(self) -> float:
         """The `wait` of the next waiting read."""
@@ -51,7 +53,10 @@ class Patience:
         except (TransportError, ApiError) as error:
             if not _passes(error):
                 raise
-            self._outage = self._asked if self._outage is None else self._outage
+            if self._outage is None:
+                self._outage = self._asked
+                if self._on_outage is not None:
+                    self._on_outage(error)
             if self._clock() - self._outage > OUTAGE_SECONDS:
                 raise
             self._pause(self._poll / 2)

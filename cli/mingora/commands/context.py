@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mingora.api_texts import people_text
+from mingora.i18n import _
 from mingora.output import Output
 
 if TYPE_CHECKING:
     from mingora.client import Client
+    from mingora.errors import MingoraError
 
 
 class Context:
@@ -26,7 +29,12 @@ class Context:
             from mingora.client import Client
 
             self._client = Client()
+            self._client.on_outage = self._tell_outage
         return self._client
+
+    def _tell_outage(self, error: MingoraError) -> None:
+        text = _("{reason}. Waiting for the platform to come back.")
+        self.out.note(text.format(reason=people_text(error).rstrip(".")))
 
     def close(self) -> None:
         self.out.clear_bar()

@@ -337,6 +337,21 @@ def test_download_of_nothing_and_into_a_file(platform: FakePlatform, mingora: Co
     assert (run.code, run.err) == (1, f"Error: {tmp_path / 'file'} is not a folder.\n")
 
 
+@pytest.mark.req("CLI-10", "CLI-12")
+@pytest.mark.parametrize("words", [("wait", JOB), ("logs", JOB, "-f"), ("events", JOB, "-f")])
+def test_an_outage_while_waiting_is_told_once(
+    platform: FakePlatform, mingora: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    quick = {**(Client.__init__.__kwdefaults__ or {}), "sleep": lambda _seconds: None}
+    monkeypatch.setattr(Client.__init__, "__kwdefaults__", quick)
+    platform.add_job(state="succeeded", attempt=1)
+    platform.write_log(JOB, b"x", done=True)
+    platform.fail("GET", f".*/{JOB}.*", "answer", 503, times=12)
+    run = mingora(*words)
+    assert run.code == 0
+    assert run.err.count("Waiting for the platform to come back.") == 1
+
+
 @pytest.mark.req("CLI-12")
 def test_waiting_tells_attempts_apart(platform: FakePlatform, mingora: Command) -> None:
     platform.add_job(state="queued", attempt=1)
