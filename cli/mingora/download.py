@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -75,12 +76,25 @@ def _check_entries(entries: Sequence[Entry]) -> None:
             wrong = _("the name is kept for unfinished downloads")
         if wrong is None and os.name == "nt" and any(_NOT_ON_WINDOWS.search(part) for part in parts):
             wrong = _("Windows can't have a file of this name")
+        if wrong is None and not _has_name(path):
+            wrong = _("names of files are {encoding} here; choose a locale with UTF-8 (LC_ALL=C.UTF-8)").format(
+                encoding=sys.getfilesystemencoding()
+            )
         if wrong is not None:
             raise ResultConflict(f"{printable(path)}: {wrong}")
     for first, second in clashes(str(entry["path"]) for entry in entries):
         raise ResultConflict(
             _("{first} and {second} can't be in one folder.").format(first=printable(first), second=printable(second))
         )
+
+
+def _has_name(path: str) -> bool:
+    """Whether the system's encoding has a name for the path."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _missing(

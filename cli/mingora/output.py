@@ -55,7 +55,7 @@ class Output:
         if self.as_json:
             import json
 
-            self._print(json.dumps({"schemaVersion": SCHEMA_VERSION, **data}, ensure_ascii=False))
+            self._print(json.dumps({"schemaVersion": SCHEMA_VERSION, **data}))
         elif text:
             self._print(harmless(text))
 

@@ -30,7 +30,7 @@ class Console:
         now = datetime.now(timezone.utc)
         if self._json:
             at = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            line = json.dumps({"at": at, "event": name, "message": message, **fields}, ensure_ascii=False)
+            line = json.dumps({"at": at, "event": name, "message": message, **fields})
         else:
             line = f"{now.astimezone():%Y-%m-%d %H:%M:%S}  {plain(message)}"
         with self._lock:

@@ -210,6 +210,14 @@ def test_corrupt_inputs_never_start(platform: FakePlatform, start_worker: StartW
 
 
 @pytest.mark.req("WORK-3")
+def test_inputs_that_the_system_has_no_names_for_never_start(platform: FakePlatform, start_worker: StartWorker) -> None:
+    job = platform.submit(["true"], {"中.bin": b"good"})
+    worker = start_worker("--once", env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    assert worker.wait() == 0
+    assert "C.UTF-8" in platform.report(job)["reason"]["message"]
+
+
+@pytest.mark.req("WORK-3")
 def test_another_list_of_inputs_never_starts(platform: FakePlatform, start_worker: StartWorker) -> None:
     job = platform.submit(["true"], {"a.bin": b"good"})
     job.inputs[0]["path"] = "../a.bin"

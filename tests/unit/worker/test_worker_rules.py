@@ -157,6 +157,9 @@ def test_events_as_text_and_as_json() -> None:
     event = json.loads(lines.getvalue())
     assert (event["event"], event["message"], event["job"]) == ("job", "ü\n", "job_1")
     assert event["at"].endswith("Z")
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    Console(as_json=True, stream=narrow).event("job", "ü\n")
+    assert json.loads(narrow.buffer.getvalue())["message"] == "ü\n"
 
 
 def test_the_same_trouble_is_said_once() -> None:
