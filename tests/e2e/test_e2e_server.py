@@ -56,6 +56,24 @@ def test_internal_calls_need_the_key(connection: http.client.HTTPConnection, met
     assert (answer.status, json.loads(answer.read())["error"]["code"]) == (404, "not_found")
 
 
+@pytest.mark.req("REST-1")
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/internal/pins", "/internal/pins/job_aaaaaaaaaaaaaaaa", "/internal/x"])
+def test_without_a_key_there_is_nothing_internal(
+    connection: http.client.HTTPConnection, method: str, path: str
+) -> None:  # fmt: skip
+    connection.request(method, path)
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.req("REST-2")
+def test_no_method_answers_without_a_token(connection: http.client.HTTPConnection) -> None:
+    connection.request("OPTIONS", "/api/research/v1/jobs")
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["error"]["code"]) == (405, "method_not_allowed")
+
+
 @pytest.mark.req("OPS-2")
 def test_slow_clients_keep_nobody_out(stack: RunningStack, connection: http.client.HTTPConnection) -> None:
     head = (

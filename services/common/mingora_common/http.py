@@ -40,6 +40,7 @@ T = TypeVar("T")
 def make_app(service: str, tokens: TokenReader) -> Flask:
     """A Flask app of ``service`` with the error handler, request ids and the token reader in place."""
     app = Flask(f"mingora_{service}", static_folder=None)
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # nothing answers without being asked who is asking
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.extensions["mingora_tokens"] = tokens
     app.before_request(_begin)

@@ -17,7 +17,8 @@ SERVICE_OF = {"objects": "blobstore", "nodes": "scheduler", "explain": "schedule
 class Router:
     """A WSGI application over the three services' own.
 
-    ``/internal/*`` goes to blobstore, which asks for the shared key: no gateway stands in front to hide it.
+    ``/internal/*`` goes to blobstore, which asks for the shared key: no gateway stands in front to hide it. Without any
+    key there is nothing there.
     ``/healthz`` and ``/readyz`` answer for all: the first service that isn't ready answers.
     """
 
@@ -28,7 +29,8 @@ class Router:
         path = environ.get("PATH_INFO", "")
         if path in ("/healthz", "/readyz"):
             return self._ask_all(environ, start_response)
-        return self._services[service_of(path)](environ, start_response)
+        hidden = path.startswith("/internal/") and "HTTP_X_INTERNAL_KEY" not in environ
+        return self._services["api" if hidden else service_of(path)](environ, start_response)
 
     def _ask_all(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         for service in self._services.values():

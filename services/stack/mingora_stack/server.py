@@ -16,15 +16,16 @@ from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
-from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from mingora_common import logs
 from mingora_stack import platform, settings
 from mingora_stack.launch import die_with_parent
 from mingora_stack.listen import STALL_SECONDS
+from mingora_stack.pace import Paced, PacedConnection
 
 # Threads for all that doesn't wait on purpose. They must be more than the clients that send or take bytes slowly:
-# such a client keeps its thread until it is done or has stalled for listen.STALL_SECONDS.
+# such a client keeps its thread until it is done, has stalled (listen.STALL_SECONDS) or fallen behind (pace.py).
 RESERVE_THREADS = 128
 THREADS = platform.CLAIM_PLACES + platform.READ_PLACES + RESERVE_THREADS
 
@@ -38,11 +39,18 @@ class StackWorker(ThreadWorker):  # type: ignore[misc]
             self.method_queue.defer(self.app.release_waiters)
         super().handle_exit(sig, frame)
 
+    def enqueue_req(self, conn: TConn) -> None:
+        """A request has begun to arrive: the first of a connection, or a later one."""
+        if not isinstance(conn.sock, Paced):
+            conn.sock = PacedConnection(conn.sock)
+        conn.sock.begin_request()
+        super().enqueue_req(conn)
+
     def murder_keepalived(self, force: bool = False) -> None:
         super().murder_keepalived(force or not self.alive)
 
 
-class TlsConnection(ssl.SSLSocket):
+class TlsConnection(Paced, ssl.SSLSocket):
     """A TLS connection whose client may not stall, not even in the handshake.
 
     Python reads on through the limit that a plain connection takes over from its listening socket.
