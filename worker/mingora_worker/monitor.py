@@ -61,9 +61,9 @@ class ProcessTree:
         self._mark = mark
         self._adopting = adopting
         self._worker = psutil.Process()
-        self._before = {_identity(p) for p in self._worker.children(recursive=True)} if adopting else set()
+        self._before = set(_children(self._worker)) if adopting else set()
         self._root: psutil.Process | None = None
-        self._known: dict[tuple[int, float], psutil.Process] = {}
+        self._known: set[psutil.Process] = set()
         self._reaped_before = _reaped_cpu()
         self._cpu = 0.0
         self._max_bytes = 0
@@ -72,7 +72,7 @@ class ProcessTree:
         """Names the job's first process, which someone else waits for."""
         with contextlib.suppress(*_GONE):
             self._root = psutil.Process(pid)
-            self._known[_identity(self._root)] = self._root
+            self._known.add(self._root)
 
     def members(self, *, by_mark: bool = False) -> list[psutil.Process]:
         """The job's live processes. `by_mark` also looks at every process's environment, which takes longer."""
@@ -80,20 +80,17 @@ class ProcessTree:
         if self._adopting:
             found += _children(self._worker)
         else:
-            for process in list(self._known.values()):
+            for process in self._known:
                 found += _children(process)
         if by_mark:
             found += marked(self._mark)
-        for process in found:
-            key = _identity(process)
-            if key not in self._before and process.pid != self._worker.pid:
-                self._known.setdefault(key, process)
-        self._known = {key: p for key, p in self._known.items() if p.is_running()}
-        return [p for p in self._known.values() if _alive(p)]
+        self._known |= set(found) - self._before - {self._worker}
+        self._known = {process for process in self._known if process.is_running()}
+        return [process for process in self._known if _alive(process)]
 
     def identities(self) -> list[ProcessId]:
         """What the next start needs to know the job's processes again."""
-        return [ProcessId(pid, created) for pid, created in sorted(self._known)]
+        return [ProcessId(pid, created) for pid, created in sorted(_identity(process) for process in self._known)]
 
     def sample(self) -> Usage:
         """Looks at the processes now.
@@ -104,7 +101,7 @@ class ProcessTree:
         reaped = _reaped_cpu() - self._reaped_before
         members = self.members()
         cpu, resident = reaped, 0
-        for process in self._known.values():
+        for process in self._known:
             with contextlib.suppress(*_GONE):
                 times = process.cpu_times()
                 cpu += times.user + times.system
@@ -138,7 +135,7 @@ class ProcessTree:
         if not self._adopting or sys.platform == "win32":
             return
         for process in _children(self._worker, recursive=False):
-            if _identity(process) in self._before or process == self._root:
+            if process in self._before or process == self._root:
                 continue
             with contextlib.suppress(*_GONE):
                 if process.status() == psutil.STATUS_ZOMBIE:
@@ -156,7 +153,7 @@ class ProcessTree:
         of all processes has been read. The first process is left to the one who waits for it; no other number can be
         taken by a stranger, because nobody else takes exit statuses.
         """
-        spared = {pid for pid, _created in self._before} | ({self._root.pid} if self._root is not None else set())
+        spared = {process.pid for process in self._before} | ({self._root.pid} if self._root is not None else set())
         with contextlib.suppress(*_GONE):
             if self._root is not None:
                 self._root.kill()
@@ -191,16 +188,15 @@ def kill_all(find: Callable[[], Iterable[psutil.Process]], reap: Callable[[], No
 
 def leftovers(mark: str, processes: Iterable[ProcessId]) -> list[psutil.Process]:
     """The live processes of a job that a former worker left, with their descendants."""
-    found = {_identity(p): p for p in marked(mark)}
+    found = set(marked(mark))
     for known in processes:
         with contextlib.suppress(*_GONE):
             process = psutil.Process(known.pid)
             if abs(process.create_time() - known.created) <= SAME_START_SECONDS:
-                found[_identity(process)] = process
-    for process in list(found.values()):
-        for child in _children(process):
-            found[_identity(child)] = child
-    return [p for p in found.values() if p.pid != os.getpid() and _alive(p)]
+                found.add(process)
+    for process in list(found):
+        found.update(_children(process))
+    return [p for p in found if p.pid != os.getpid() and _alive(p)]
 
 
 def marked(mark: str) -> list[psutil.Process]:
@@ -216,6 +212,7 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def _identity(process: psutil.Process) -> tuple[int, float]:
+    """Number and start as the clock says: for a later start of the worker. Here, `Process` itself compares better."""
     try:
         return process.pid, process.create_time()
     except _GONE:
@@ -224,7 +221,9 @@ def _identity(process: psutil.Process) -> tuple[int, float]:
 
 def _children(process: psutil.Process, *, recursive: bool = True) -> list[psutil.Process]:
     try:
-        return process.children(recursive=recursive)
+        # Looked up anew: psutil holds when a parent started, kept from before the clock was set, against its children.
+        parent = psutil.Process(process.pid)
+        return parent.children(recursive=recursive) if parent == process else []
     except _GONE:
         return []
 

@@ -75,13 +75,36 @@ while time.monotonic() < end:
 @pytest.mark.skipif(sys.platform != "linux", reason="only on Linux a worker adopts orphans")
 def test_a_process_that_forks_and_ends_over_and_over_is_ended(tmp_path: Path) -> None:
     """None of its processes is still there by the time that the list of all processes has been read."""
+    others = set(psutil.Process().children())
     running = NativeRuntime().start(Launch([sys.executable, "-c", COMET], tmp_path, dict(os.environ), "comet"))
     assert running.wait(10) is not None
     assert running.kill()
     with running.output:
         assert running.output.read() == b""  # each of them held the pipe
-    zombies = [p.pid for p in psutil.Process().children() if p.status() == psutil.STATUS_ZOMBIE]
-    assert zombies == []
+    assert set(psutil.Process().children()) <= others  # and no zombie is left
+
+
+@pytest.mark.req("WORK-4")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system keeps the time of a process's start")
+@pytest.mark.parametrize("step", [86_400, -86_400])
+def test_a_clock_that_is_set_changes_neither_a_jobs_processes_nor_its_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    greedy = "import time; kept = bytearray(b'x') * (60 << 20); time.sleep(60)"
+    command = ["sh", "-c", 'sleep 60 & echo $!; exec "$0" -c "$1"', sys.executable, greedy]
+    running = NativeRuntime().start(Launch(command, tmp_path, dict(os.environ), "clock"))
+    with running.output:
+        child = int(running.output.readline())
+        until = time.monotonic() + 10
+        while (before := running.sample().memory_mib) < 60:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        started = psutil.boot_time()
+        monkeypatch.setattr("psutil._pslinux.boot_time", lambda: started + step)
+        assert running.sample().memory_mib <= before + 30  # nothing counts twice
+        assert child in {process.pid for process in running.processes()}
+        assert running.kill()
+        assert not running.alive()
 
 
 @pytest.mark.req("WORK-6")
