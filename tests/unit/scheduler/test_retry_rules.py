@@ -36,7 +36,13 @@ LOST = replace(FAILED, ranks=(replace(RANK, report=None, state=RankState.LOST),)
 )
 def test_the_policy_decides(retry: dict[str, object] | None, attempt: Attempt, tail: bytes, again: bool) -> None:
     at = retry_at(Policy.of({"retry": retry}), attempt, 0, [tail], 1000)
-    assert at == (6000 if again else None)
+    assert (at is not None) == again
+
+
+@pytest.mark.req("JOB-8")
+def test_what_the_worker_was_to_blame_for_is_tried_again_at_once() -> None:
+    stopped = replace(FAILED, cause=Reason("worker_stopped", "m"))
+    assert [retry_at(Policy(1), attempt, 0, [], 1000) for attempt in (LOST, stopped, FAILED)] == [1000, 1000, 6000]
 
 
 @pytest.mark.req("JOB-8")

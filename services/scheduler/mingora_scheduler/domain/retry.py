@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mingora_common.clock import MINUTE, SECOND
-from mingora_scheduler.domain.attempt import NOT_CLAIMED, Attempt, State
+from mingora_scheduler.domain.attempt import LEASE_LOST, NOT_CLAIMED, WORKER_STOPPED, Attempt, State
 
 FIRST_DELAY = 5 * SECOND
 LONGEST_DELAY = 5 * MINUTE
+# Not the job's fault: another worker, or the same one once it is back, may take it at once.
+WORKERS_FAULT = frozenset({LEASE_LOST, WORKER_STOPPED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ def retry_at(policy: Policy, attempt: Attempt, failures: int, tails: Sequence[by
         return now
     if failures >= policy.maximum or not _matches(policy, attempt, tails):
         return None
+    if attempt.cause is not None and attempt.cause.code in WORKERS_FAULT:
+        return now
     return now + min(FIRST_DELAY << failures, LONGEST_DELAY)
 
 
