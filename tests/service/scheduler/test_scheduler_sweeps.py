@@ -156,3 +156,38 @@ def test_results_pinned_for_a_lease_that_is_lost_meanwhile_are_let_go(
 def test_health(platform: Platform) -> None:
     assert platform.client.get("/healthz").text == "ok"
     assert platform.client.get("/readyz").text == "ok"
+
+
+@pytest.mark.req("JOB-4", "JOB-9")
+def test_a_clock_that_is_set_back_keeps_no_dead_worker_alive(platform: Platform, worker: Worker, marks: Marks) -> None:
+    retry = {"schemaVersion": 1, "name": "t", "command": ["x"], "retry": {"max": 1}}
+    job = platform.seed.job(platform.account, spec=retry)
+    gone = platform.worker(2)
+    platform.waiting(worker)
+    worker.run()
+    gone.claim(status=204)
+    platform.clock.advance(-86_400)
+    sweeps.expire()
+    platform.clock.advance(59)
+    sweeps.expire()
+    assert platform.status(job).state == "running"
+    platform.clock.advance(2)
+    sweeps.expire()
+    assert platform.status(job).reason_code == "lease_lost"
+    platform.clock.advance(6)
+    platform.place()
+    assert platform.status(job).state == "queued"  # nobody waits: the other node's claim is long past
+    platform.waiting(gone)
+    assert platform.status(job).state == "reserved"
+
+
+@pytest.mark.req("JOB-9")
+def test_a_retry_isnt_put_off_by_a_clock_that_is_set_back(platform: Platform, worker: Worker) -> None:
+    retry = {"schemaVersion": 1, "name": "t", "command": ["x"], "retry": {"max": 1}}
+    job = platform.seed.job(platform.account, spec=retry)
+    platform.waiting(worker)
+    worker.run()
+    worker.report("failed", exitCode=1)
+    platform.clock.advance(-86_400)
+    platform.waiting(worker)
+    assert platform.status(job).state == "reserved"

@@ -18,6 +18,7 @@ from mingora_common.ids import new_id
 from mingora_scheduler.domain.attempt import Note, Rank, RankState, State
 from mingora_scheduler.domain.leases import CLAIM_DEADLINE, READY_DEADLINE, WAITING
 from mingora_scheduler.domain.placement import Gpu, Job, Need, Node, plan
+from mingora_scheduler.domain.retry import LONGEST_DELAY
 from mingora_scheduler.store.attempts import detail, write_events
 from mingora_scheduler.store.changes import Changes
 from mingora_scheduler.store.nodes import as_node
@@ -115,7 +116,8 @@ def _queued(connection: sa.Connection, account_id: str, now: int, *among: sa.Col
             status.account_id == account_id,
             ~settled,
             status.state == "queued",
-            (status.retry_at.is_(None)) | (status.retry_at <= now),
+            # No retry is put off for longer: it was set before the clock was set back.
+            status.retry_at.is_(None) | (status.retry_at <= now) | (status.retry_at > now + LONGEST_DELAY),
         )
         .order_by(status.priority.desc(), status.created_at, status.job_id)
         .limit(MAX_JOBS)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from mingora_common.clock import MINUTE
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import attempts, events, leases, log_chunks, nodes
 from mingora_common.db.views import job_status
 from mingora_scheduler.domain.attempt import CancelRequested, Expired, Note, State
-from mingora_scheduler.domain.leases import WAITING
+from mingora_scheduler.domain.leases import LEASE_TTL, READY_DEADLINE, STOP_DEADLINE, WAITING
 from mingora_scheduler.store.attempts import CANCEL_REQUESTED, advance, cancel_told, load, write_events
 from mingora_scheduler.store.changes import Changes
 from mingora_scheduler.store.placement import lock_job
@@ -16,7 +17,28 @@ from mingora_scheduler.store.placement import lock_job
 AT_ONCE = 200
 PURGED_AT_ONCE = 100
 ARCHIVED_AT_ONCE = 10
+CLOCK_SLACK = MINUTE
+_AHEAD: tuple[tuple[sa.Column[int], sa.ColumnElement[bool], int], ...] = (
+    (leases.c.expires_at, leases.c.ended_at.is_(None), LEASE_TTL),
+    (attempts.c.ready_deadline_at, attempts.c.ended_at.is_(None), READY_DEADLINE),
+    (attempts.c.stop_deadline_at, attempts.c.ended_at.is_(None), STOP_DEADLINE),
+    (nodes.c.claimed_at, nodes.c.claimed_at.is_not(None), 0),
+)
 _STOPPABLE = (State.RESERVED.value, State.RUNNING.value)
+
+
+def turn_back(database: Database, now: int) -> None:
+    """Bring back what lies further ahead than any rule sets it: the clock has been set back, perhaps by a day.
+
+    Else a worker that died would keep its lease, and a node that left would be placed on, until the clock caught up.
+    """
+    for column, live, ahead in _AHEAD:
+        wrong = live & (column > now + ahead + CLOCK_SLACK)
+        with database.read() as connection:
+            if connection.execute(sa.select(column).where(wrong).limit(1)).first() is None:
+                continue
+        with database.write() as connection:
+            connection.execute(sa.update(column.table).where(wrong).values({column.name: now + ahead}))
 
 
 def overdue(database: Database, now: int) -> list[str]:

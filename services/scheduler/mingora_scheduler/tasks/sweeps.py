@@ -33,6 +33,7 @@ def expire() -> None:
     """End leases and attempts whose time is over."""
     context = _begin(hints.SWEEP_EXPIRE)
     now = context.clock.now()
+    store.turn_back(context.database, now)
     _each(
         store.overdue(context.database, now),
         lambda attempt_id: context.announce(store.expire(context.database, attempt_id, now)),
