@@ -111,9 +111,12 @@ class Authority:
 
     @staticmethod
     def _ends_soon(file: Path, now: datetime) -> bool:
-        if not file.exists():
+        """Also of one that is missing or can't be read: it is made anew."""
+        try:
+            certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        except (FileNotFoundError, ValueError):
             return True
-        return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc - now < RENEW_BEFORE
+        return certificate.not_valid_after_utc - now < RENEW_BEFORE
 
 
 def check_host(host: str) -> None:

@@ -123,3 +123,11 @@ def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> No
         if not waiting:
             return
     raise AssertionError("the handshake doesn't end")
+
+
+@pytest.mark.parametrize("name", ["server.pem", "ca.crt"])
+def test_a_certificate_that_cant_be_read_is_made_anew(tmp_path: Path, name: str) -> None:
+    Authority(tmp_path).certify("localhost")
+    (tmp_path / name).write_text("")
+    assert Authority(tmp_path).certify("localhost")
+    assert not Authority(tmp_path).certify("localhost")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import event
+
+from mingora_common.db.engine import BUSY_TIMEOUT_MS
 
 _ADVISORY_LOCK = 0x6D696E67  # one migration at a time on a server that several services share
 
@@ -24,13 +28,12 @@ def upgrade(url: str) -> None:
         SchemaError: the database was made by newer code.
     """
     engine = sa.create_engine(url)
+    if engine.dialect.name == "sqlite":
+        _whole_or_not_at_all(engine)
     try:
         with engine.connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": _ADVISORY_LOCK})
-                connection.commit()
-            elif connection.dialect.name == "sqlite":
-                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
                 connection.commit()
             _refuse_newer(connection)
             command.upgrade(_config(connection), "head")
@@ -49,6 +52,21 @@ def check(url: str) -> None:
                 raise SchemaError("The database is older than this code: run `mingora-admin migrate`.")
     finally:
         engine.dispose()
+
+
+def _whole_or_not_at_all(engine: sa.Engine) -> None:
+    """SQLite can take changes of the schema back, but Python's driver commits each; one that is killed in the middle
+    would leave a database that can be migrated neither on nor back."""
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # BEGIN is issued below, not by the driver
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        connection.execute("PRAGMA journal_mode=WAL")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _refuse_newer(connection: sa.Connection) -> None:

@@ -7,6 +7,11 @@ from alembic import context
 from mingora_common.db.schema import metadata
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, render_as_batch=connection.dialect.name == "sqlite")
+context.configure(
+    connection=connection,
+    target_metadata=metadata,
+    render_as_batch=connection.dialect.name == "sqlite",
+    transactional_ddl=True,
+)
 with context.begin_transaction():
     context.run_migrations()
