@@ -7,7 +7,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mingora_scheduler.domain.attempt import (
     Attempt,
@@ -87,7 +87,6 @@ class Machine(RuleBasedStateMachine):
         reason = None if code is None else Reason(code, "m")
         self._apply(Reported(self._rank(data), Report(outcome, reason, exit_code=1)))
 
-    @precondition(lambda self: not self.attempt.terminal)
     @rule()
     def cancel(self) -> None:
         self._apply(CancelRequested())
