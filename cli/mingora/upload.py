@@ -7,7 +7,7 @@ import hashlib
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,14 +31,16 @@ def upload_files(
     kind: Literal["input", "result"],
     progress: Progress | None = None,
     threads: int = THREADS,
+    refused: Callable[[LocalFile, ApiError], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Makes every file a complete object of the account and returns docs/protocol.md's file entries, in order.
 
     Equal files are sent once; parts that a former, broken-off upload left are kept. `progress` counts the bytes of
-    different contents. Raises `FileChanged` naming a file that isn't what was hashed, `ApiError` for a refusal.
+    different contents. Raises `FileChanged` naming a file that isn't what was hashed, `ApiError` for a refusal. With
+    `refused` a file for which there is no room is told to it and left out, and the others are sent.
     """
     contents = list({item.sha256: item for item in entries}.values())
-    upload = _Upload(transport, kind, progress, threads, sum(item.size for item in contents))
+    upload = _Upload(transport, kind, progress, threads, sum(item.size for item in contents), refused)
     again = upload.send(contents)
     if again:
         upload.send([upload.restart(item, error) for item, error in again], final=True)
@@ -51,6 +53,7 @@ def upload_files(
             "executable": item.executable,
         }
         for item in entries
+        if item.sha256 in upload.ids
     ]
 
 
@@ -68,7 +71,16 @@ class _Open:
 
 
 class _Upload:
-    def __init__(self, transport: Transport, kind: str, progress: Progress | None, threads: int, total: int) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        kind: str,
+        progress: Progress | None,
+        threads: int,
+        total: int,
+        refused: Callable[[LocalFile, ApiError], None] | None,
+    ) -> None:
+        self._refused = refused
         self.ids: dict[str, str] = {}
         self._transport = transport
         self._kind = kind
@@ -111,8 +123,12 @@ class _Upload:
         still: list[_Open] = []
         for file, found in zip(files, answer.data["objects"], strict=True):
             if "error" in found:
-                self._release(answer.data["objects"])
-                raise _refused(file, found["error"])
+                error = _refused(file, found["error"])
+                if self._refused is None:
+                    self._release(answer.data["objects"])
+                    raise error
+                self._refused(file, error)
+                continue
             self.ids[file.sha256] = found["id"]
             if found["state"] == "complete":
                 self._count(file, file.size)

@@ -273,11 +273,18 @@ class Attempt:
         self._say_end(outcome)
 
     def _results(self, outcome: Outcome) -> list[dict[str, Any]]:
-        """Uploads what is under results/. A job that failed anyway keeps its own reason."""
+        """Uploads what is under results/. A job that failed anyway keeps its own reason.
+
+        What there is room for is kept when there isn't room for all: the user has it, and gets the room back with it.
+        """
+        entries: list[dict[str, Any]] = []
         try:
             found = collect(self._folder.project, check=self._link.check)
             self._warnings += found.warnings
-            return self._upload(found)
+            entries, refusal = self._upload(found)
+            if refusal is None:
+                return entries
+            problem = _refused_upload(refusal)
         except TooManyFiles:
             problem = Outcome("failed", "result_refused", _("There are too many files under results/."))
         except ApiError as error:
@@ -291,18 +298,26 @@ class Attempt:
             outcome.outcome, outcome.code, outcome.message = problem.outcome, problem.code, problem.message
         else:
             self._warnings.append(problem.message)
-        return []
+        return entries
 
-    def _upload(self, found: Collected) -> list[dict[str, Any]]:
+    def _upload(self, found: Collected) -> tuple[list[dict[str, Any]], ApiError | None]:
+        """The entries of what was sent, and why the first of the others was refused."""
+        refusals: list[ApiError] = []
         if not found.files:
-            return []
+            return [], None
 
         def send() -> list[dict[str, Any]]:
+            refusals.clear()
             return upload_files(
-                self._link.transport, found.files, kind="result", progress=lambda _done, _all: self._link.check()
+                self._link.transport,
+                found.files,
+                kind="result",
+                progress=lambda _done, _all: self._link.check(),
+                refused=lambda _file, error: refusals.append(error),
             )
 
-        return self._link.persist(send)
+        entries = self._link.persist(send)
+        return entries, refusals[0] if refusals else None
 
     def _report(self, outcome: Outcome, log_bytes: int, entries: list[dict[str, Any]]) -> dict[str, Any]:
         reason = None

@@ -230,9 +230,10 @@ def test_results_over_the_quota_fail_the_job_and_name_the_remedy(
     platform: FakePlatform, start_worker: StartWorker
 ) -> None:
     platform.max_results = 10
-    job = platform.submit(["sh", "-c", "echo 12345678901 > results/big"])
+    job = platform.submit(["sh", "-c", "echo 12345678901 > results/big; echo 1 > results/fits; : > results/empty"])
     start_worker("--once").wait()
     reason = platform.report(job)["reason"]
+    assert [entry["path"] for entry in platform.report(job)["results"]] == ["empty", "fits"]
     assert reason["code"] == "quota_exceeded"
     assert "mingora rm" in reason["message"]
 
