@@ -53,7 +53,8 @@ class Keeper(threading.Thread):
 
     def stop(self) -> None:
         self._stopping.set()
-        self.join()
+        if self.is_alive():
+            self.join()
 
 
 class Faults:

@@ -25,15 +25,19 @@ class Scene:
         self.faults = Faults(folder / "faults")
         self.stack = RunningStack(folder / "data", env=self.faults.env)
         self.folder = folder
-        self.stack.start()
         self.user = User(self.stack, folder / "home")
         self.user.env |= self.faults.env
-        self.user.create().login()
         self.keeper = Keeper(self.user)
+        self.names: list[str] = []
+
+    def begin(self) -> None:
+        """Start everything, and play once undisturbed to learn the points."""
+        self.stack.start()
+        self.user.create().login()
         with self.faults.recording() as names:
             self.keeper.start()
             self.play("undisturbed")
-        self.names: list[str] = names
+        self.names = names
 
     def play(self, name: str) -> None:
         folder = self.folder / name
@@ -53,8 +57,11 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     scene = Scene(tmp_path_factory.mktemp("faults"))
-    yield scene
-    scene.close()
+    try:
+        scene.begin()
+        yield scene
+    finally:
+        scene.close()
 
 
 @pytest.mark.req("OPS-2")

@@ -65,10 +65,12 @@ class Valkey:
 def valkey() -> Iterator[Valkey]:
     folder = Path(tempfile.mkdtemp(prefix="mg"))
     server = Valkey(folder)
-    server.start()
-    yield server
-    server.kill()
-    shutil.rmtree(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -99,7 +101,12 @@ def tasks(sqlite_url: str, valkey: Valkey) -> Iterator[subprocess.Popen[bytes]]:
 def start_tasks(database_url: str, redis_url: str) -> subprocess.Popen[bytes]:
     environ = {**os.environ, "DATABASE_URL": database_url, "REDIS_URL": redis_url}
     process = subprocess.Popen([sys.executable, "-m", "mingora_scheduler.tasks.worker"], env=environ)
-    answer_ping(redis_url)
+    try:
+        answer_ping(redis_url)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     return process
 
 
