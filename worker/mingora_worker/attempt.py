@@ -123,6 +123,10 @@ class Attempt:
         except OSError as error:
             code = "disk_full" if error.errno == errno.ENOSPC else "worker_error"
             outcome = Outcome("failed", code, str(error))
+        except (LeaseLost, Abandoned):
+            raise
+        except Exception as error:  # noqa: BLE001 (a fault of ours ends this job, told, and not the worker)
+            outcome = Outcome("failed", "worker_error", f"{type(error).__name__}: {error}")
         if self._running is not None:
             self._running.kill()
         faults.point("process/ended")

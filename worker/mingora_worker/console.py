@@ -61,6 +61,13 @@ class Console:
         if not known:
             self.event("trouble", _("{reason} Trying again.").format(reason=_sentence(error.message)))
 
+    def relief(self) -> None:
+        """Says, once, that the trouble last told is over."""
+        with self._lock:
+            told, self._trouble = self._trouble[0], ("", 0.0)
+        if told:
+            self.event("reachable", _("The platform answers again."))
+
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "。", "!", "?")) else text + "."

@@ -209,7 +209,7 @@ class Worker:
         while True:
             assert self._api is not None
             try:
-                return call(self._api)
+                result = call(self._api)
             except MingoraError as error:
                 if isinstance(error, ApiError) and error.status in {401, 404} and not renewed:
                     renewed = True
@@ -219,3 +219,6 @@ class Worker:
                     self.pause(backoff.failed(error))
                 else:
                     raise
+            else:
+                self._console.relief()
+                return result

@@ -117,6 +117,15 @@ def test_a_lost_claim_answer_neither_loses_nor_doubles_the_job(
     assert len(set(claims)) == 1
 
 
+@pytest.mark.req("WORK-5")
+def test_an_outage_and_its_end_are_told_once_each(platform: FakePlatform, start_worker: StartWorker) -> None:
+    platform.lose["claim"] = 2
+    platform.submit(["true"])
+    worker = start_worker("--once")
+    assert worker.wait() == 0
+    assert [len(worker.named(name)) for name in ("trouble", "reachable")] == [1, 1]
+
+
 @pytest.mark.req("JOB-9")
 def test_a_worker_killed_while_a_claim_is_answered_takes_the_lease_up(
     platform: FakePlatform, start_worker: StartWorker
