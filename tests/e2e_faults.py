@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psutil
 from e2e_support import RunningStack, User, make_project, until
 
 PROGRAM = """
@@ -29,6 +30,41 @@ LOG = "".join(f"line {number}\n" for number in range(200)).encode()
 PART = 2 << 20
 # Long enough for a lease that nobody can keep any more to run out (60 s), in the worst case.
 PATIENCE = 100.0
+
+
+class Hunter(threading.Thread):
+    """Has Valkey killed at each of some points: whichever Valkey runs by then."""
+
+    def __init__(self, stack: RunningStack, faults: Faults, names: list[str]) -> None:
+        super().__init__(name="hunter", daemon=True)
+        self._stack = stack
+        self._faults = faults
+        self._names = names
+        self._stopping = threading.Event()
+        self.kills = 0
+
+    def run(self) -> None:
+        victim = self._valkey()
+        for name in self._names:
+            self._faults.arm(name, victim)
+        while (valkey := self._valkey()) is not None:
+            if valkey != victim:
+                self.kills += 1
+                victim = valkey
+                for name in self._names:
+                    if self._faults.armed(name):
+                        self._faults.arm(name, victim)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join()
+
+    def _valkey(self) -> int | None:
+        """The process id of the Valkey that runs, waiting for it; None once the hunt is over."""
+        while not self._stopping.wait(0.05):
+            with contextlib.suppress(AssertionError, psutil.Error):
+                return int(self._stack.process_of("valkey").pid)
+        return None
 
 
 class Keeper(threading.Thread):
@@ -68,6 +104,9 @@ class Faults:
     def arm(self, name: str, victim: int | None = None) -> None:
         """Kill whoever passes the point next, or ``victim``."""
         (self._folder / name).write_text("" if victim is None else str(victim))
+
+    def armed(self, name: str) -> bool:
+        return (self._folder / name).exists()
 
     def left(self) -> set[str]:
         """What was armed and not passed; none of it is armed any more."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_faults import Faults, Keeper, at_rest, play
-from e2e_support import RunningStack, User, until
+from e2e_faults import Faults, Hunter, Keeper, at_rest, play
+from e2e_support import RunningStack, User
 
 PROGRAMS = ("api.", "blobstore.", "scheduler.", "tasks.", "mingora.", "worker.")
 RUNS = 24
@@ -93,9 +93,12 @@ def test_nothing_acknowledged_is_lost_whoever_is_killed_when(scene: Scene, run: 
 @pytest.mark.parametrize("run", range(4))
 def test_nothing_is_lost_when_valkey_is_killed(scene: Scene, run: int) -> None:
     """Points at which others are busy; Valkey has none of its own."""
-    for name in scene.of(*VALKEY_POINTS)[run::16]:
-        until(lambda: "valkey" in scene.stack.roles(), 30, "Valkey runs")
-        scene.faults.arm(name, scene.stack.process_of("valkey").pid)
-    scene.play(f"valkey-{run}")
-    scene.faults.left()
+    hunter = Hunter(scene.stack, scene.faults, scene.of(*VALKEY_POINTS)[run::4])
+    hunter.start()
+    try:
+        scene.play(f"valkey-{run}")
+    finally:
+        hunter.stop()
+        scene.faults.left()
     at_rest(scene.stack)
+    assert hunter.kills

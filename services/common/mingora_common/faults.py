@@ -50,7 +50,7 @@ def point(moment: str) -> None:
     if (_folder / RECORD).exists():
         with (_folder / RECORD).open("a", encoding="utf-8") as record:
             record.write(name + "\n")
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         victim = (_folder / name).read_text(encoding="utf-8")
         (_folder / name).unlink()
         os.kill(int(victim) if victim else os.getpid(), signal.SIGKILL)
