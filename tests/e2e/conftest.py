@@ -9,28 +9,26 @@ import pytest
 from e2e_support import RunningStack, User
 
 
-@pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack that tests may use but not break."""
-    stack = RunningStack(tmp_path_factory.mktemp("stack") / "data")
+def _running(data: Path) -> Iterator[RunningStack]:
+    stack = RunningStack(data)
     try:
         stack.start()
         yield stack
         stack.check_faults()
     finally:
         stack.close()
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack that tests may use but not break."""
+    yield from _running(tmp_path_factory.mktemp("stack") / "data")
 
 
 @pytest.fixture(scope="module")
 def breakable_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """A stack whose processes a test may kill; the test leaves it running."""
-    stack = RunningStack(tmp_path_factory.mktemp("breakable") / "data")
-    try:
-        stack.start()
-        yield stack
-        stack.check_faults()
-    finally:
-        stack.close()
+    yield from _running(tmp_path_factory.mktemp("breakable") / "data")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ class Config:
     internal_key: str = field(repr=False)
     blobstore_url: str
     internal_ca_file: str | None = None
-    max_waiters: int = 200
+    max_waiters: int = 128
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Config:
@@ -38,7 +38,7 @@ class Config:
             internal_key=env.secret("MINGORA_INTERNAL_KEY"),
             blobstore_url=env.text("MINGORA_BLOBSTORE_URL"),
             internal_ca_file=env.optional("MINGORA_INTERNAL_CA_FILE"),
-            max_waiters=env.integer("MINGORA_MAX_WAITERS", 200, minimum=1, maximum=10_000),
+            max_waiters=env.integer("MINGORA_MAX_WAITERS", 128, minimum=1, maximum=10_000),
         )
         env.check()
         return config

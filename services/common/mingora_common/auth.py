@@ -56,9 +56,13 @@ class Principal:
     job_id: str | None = None
 
     def require(self, scope: str, kinds: tuple[str, ...] = (USER,)) -> None:
-        """Raise unless this token is of one of ``kinds`` and carries ``scope``."""
+        """Raise unless this token is of one of ``kinds`` and carries ``scope``.
+
+        A node's or a lease's token has one scope, for work: for its kind that stands for whatever the call needs.
+        """
         if self.kind not in kinds:
             raise ServiceError(INVALID_TOKEN, "This call needs a token of another kind.")
+        scope = scope if self.kind == USER else WORK
         if scope not in self.scopes:
             raise ServiceError(INSUFFICIENT_SCOPE, required=scope)
 

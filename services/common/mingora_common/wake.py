@@ -144,7 +144,7 @@ class RedisWaker:
 class Listener(threading.Thread):
     """One a process: takes published topics and wakes the waiters. Reconnects for as long as it lives."""
 
-    def __init__(self, url: str, waiters: Waiters) -> None:
+    def __init__(self, url: str, *waiters: Waiters) -> None:
         super().__init__(name="wake-listener", daemon=True)
         self._url = url
         self._waiters = waiters
@@ -168,4 +168,6 @@ class Listener(threading.Thread):
             while not self._stopping.is_set():
                 message = channel.get_message(timeout=1.0)
                 if message is not None:
-                    self._waiters.wake(message["data"].decode().split("\n"))
+                    topics = message["data"].decode().split("\n")
+                    for waiters in self._waiters:
+                        waiters.wake(topics)

@@ -22,11 +22,6 @@ from mingora_common.hints import RedisHints
 from mingora_common.wake import Listener, RedisWaker, Waiters, connect
 from mingora_stack.router import Router, Wsgi
 
-# Waiting reads at once: workers' claims and heartbeats, and people who follow jobs. Each has places of its own, so
-# that neither can take those of the other.
-CLAIM_PLACES = 256
-READ_PLACES = 128
-
 
 @dataclass(frozen=True)
 class Platform:
@@ -39,6 +34,12 @@ class Platform:
         """Answer every waiting read now, and take no more."""
         for waiters in self.waiters:
             waiters.close()
+
+
+def waiting_places(environ: Mapping[str, str]) -> int:
+    """How many reads may wait at once, over all services."""
+    configs = (mingora_api.config.Config, mingora_scheduler.config.Config)
+    return sum(config.from_env(environ).max_waiters for config in configs)
 
 
 def build(environ: Mapping[str, str]) -> Platform:
@@ -54,9 +55,9 @@ def build(environ: Mapping[str, str]) -> Platform:
     client = connect(api_config.redis_url)
     hints, waker = RedisHints(client), RedisWaker(client)
     pins = HttpPins(api_config.blobstore_url, api_config.internal_key, api_config.internal_ca_file)
-    reads, claims = Waiters(READ_PLACES), Waiters(CLAIM_PLACES)
-    for waiters in (reads, claims):
-        Listener(api_config.redis_url, waiters).start()
+    # Workers' claims and heartbeats, and people who follow jobs: neither can take the others' places.
+    reads, claims = Waiters(api_config.max_waiters), Waiters(scheduler_config.max_waiters)
+    Listener(api_config.redis_url, reads, claims).start()
 
     api = mingora_api.app.create_app(
         api_config,

@@ -27,7 +27,6 @@ from mingora_stack.pace import Paced, PacedConnection
 # Threads for all that doesn't wait on purpose. They must be more than the clients that send or take bytes slowly:
 # such a client keeps its thread until it is done, has stalled (listen.STALL_SECONDS) or fallen behind (pace.py).
 RESERVE_THREADS = 128
-THREADS = platform.CLAIM_PLACES + platform.READ_PLACES + RESERVE_THREADS
 
 
 class StackWorker(ThreadWorker):  # type: ignore[misc]
@@ -98,12 +97,13 @@ class StackServer(BaseApplication):  # type: ignore[misc]
 def gunicorn_settings() -> dict[str, Any]:
     """What differs from gunicorn's defaults."""
     certificate = os.environ.get(settings.CERTIFICATE)
+    threads = platform.waiting_places(os.environ) + RESERVE_THREADS
     chosen: dict[str, Any] = {
         "bind": [f"fd://{number}" for number in os.environ[settings.LISTEN_FDS].split(",")],
         "worker_class": StackWorker,
         "workers": 1,
-        "threads": THREADS,
-        "worker_connections": 4 * THREADS,
+        "threads": threads,
+        "worker_connections": 4 * threads,
         "timeout": 60,
         "graceful_timeout": 2,
         "keepalive": 75,  # longer than any wait, so that clients keep their connection

@@ -8,11 +8,12 @@ from flask import Blueprint, Response, jsonify, request
 
 from mingora_blobstore.domain import ranges
 from mingora_blobstore.domain.objects import COMPLETE, CORRUPT, StoredObject
-from mingora_blobstore.routes.access import readable, user_or_lease
+from mingora_blobstore.routes.access import readable
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.reading import Reader
-from mingora_common.auth import READ
+from mingora_common.auth import LEASE, READ, USER
 from mingora_common.errors import OBJECT_CORRUPT, OBJECT_INCOMPLETE, RANGE_NOT_SATISFIABLE, ServiceError
+from mingora_common.http import needs
 
 
 def blueprint(objects: Objects, reader: Reader) -> Blueprint:
@@ -20,7 +21,7 @@ def blueprint(objects: Objects, reader: Reader) -> Blueprint:
     routes = Blueprint("content", __name__)
 
     @routes.get("/objects/<object_id>/content")
-    @user_or_lease(READ)
+    @needs(READ, USER, LEASE)
     def content(object_id: str) -> Response:
         item = readable(objects, object_id)
         if item.state != COMPLETE:

@@ -9,13 +9,13 @@ from flask import Blueprint, Response, jsonify, request
 
 from mingora_blobstore.domain.objects import StoredObject, is_sha256
 from mingora_blobstore.domain.openings import FIELDS, Wanted
-from mingora_blobstore.routes.access import kinds_to_open, readable, user_or_lease
+from mingora_blobstore.routes.access import kinds_to_open, readable
 from mingora_blobstore.routes.render import render
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.openings import Opened, Openings
 from mingora_blobstore.store.removal import Removal
 from mingora_blobstore.store.uploads import Uploads
-from mingora_common.auth import READ, WRITE
+from mingora_common.auth import LEASE, READ, USER, WRITE
 from mingora_common.errors import INVALID_REQUEST, ServiceError
 from mingora_common.http import json_body, needs, no_content, principal, query_int
 
@@ -37,7 +37,7 @@ def blueprint(objects: Objects, openings: Openings, uploads: Uploads, removal: R
         return openings.open(caller.account_id, caller.limits, wanted)
 
     @routes.post("/objects")
-    @user_or_lease(WRITE)
+    @needs(WRITE, USER, LEASE)
     def open_one() -> tuple[Response, int]:
         answer = open_all([Wanted.parse(json_body(FIELDS), kinds_to_open())])[0]
         if isinstance(answer, ServiceError):
@@ -45,7 +45,7 @@ def blueprint(objects: Objects, openings: Openings, uploads: Uploads, removal: R
         return jsonify(show(answer.object)), 201 if answer.fresh else 200
 
     @routes.post("/objects/batch")
-    @user_or_lease(WRITE)
+    @needs(WRITE, USER, LEASE)
     def open_batch() -> Response:
         items = json_body(["objects"]).get("objects")
         if not isinstance(items, list) or not 1 <= len(items) <= MAX_BATCH:
@@ -59,7 +59,7 @@ def blueprint(objects: Objects, openings: Openings, uploads: Uploads, removal: R
         )
 
     @routes.post("/objects/<object_id>/complete")
-    @user_or_lease(WRITE)
+    @needs(WRITE, USER, LEASE)
     def complete(object_id: str) -> Response:
         json_body((), empty_ok=True)
         account_id = principal().account_id
@@ -89,7 +89,7 @@ def blueprint(objects: Objects, openings: Openings, uploads: Uploads, removal: R
         )
 
     @routes.get("/objects/<object_id>")
-    @user_or_lease(READ)
+    @needs(READ, USER, LEASE)
     def one(object_id: str) -> Response:
         return jsonify(show(readable(objects, object_id)))
 

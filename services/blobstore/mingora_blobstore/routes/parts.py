@@ -8,13 +8,12 @@ from flask import Blueprint, Response, jsonify, request
 
 from mingora_blobstore.domain.objects import OPEN, is_sha256
 from mingora_blobstore.domain.uploads import part_index
-from mingora_blobstore.routes.access import user_or_lease
 from mingora_blobstore.store.content import PIECE
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.uploads import Uploads
-from mingora_common.auth import WRITE
+from mingora_common.auth import LEASE, USER, WRITE
 from mingora_common.errors import DIGEST_MISMATCH, INVALID_REQUEST, ServiceError
-from mingora_common.http import content_length, principal
+from mingora_common.http import content_length, needs, principal
 
 
 def blueprint(objects: Objects, uploads: Uploads) -> Blueprint:
@@ -22,7 +21,7 @@ def blueprint(objects: Objects, uploads: Uploads) -> Blueprint:
     routes = Blueprint("parts", __name__)
 
     @routes.put("/objects/<object_id>/parts/<index>")
-    @user_or_lease(WRITE)
+    @needs(WRITE, USER, LEASE)
     def put(object_id: str, index: str) -> Response:
         item = objects.find(principal().account_id, object_id)
         number = part_index(index, item)
