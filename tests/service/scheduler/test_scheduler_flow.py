@@ -419,6 +419,30 @@ def test_a_job_whose_cancel_was_requested_isnt_tried_again(platform: Platform, w
     assert (status.state, status.retry_at) == ("failed", None)
 
 
+@pytest.mark.req("JOB-3", "JOB-1")
+@pytest.mark.parametrize("end", ["stopped", "silent", "unclaimed"])
+def test_a_job_to_be_cancelled_whose_worker_ends_first_is_cancelled(
+    platform: Platform, worker: Worker, end: str
+) -> None:  # fmt: skip
+    job = platform.seed.job(platform.account)
+    platform.waiting(worker)
+    if end != "unclaimed":
+        worker.run()
+    platform.seed.insert(schema.cancel_requests, job_id=job, at=platform.clock.now(), actor="test")
+    if end == "stopped":
+        worker.report("failed", reason={"code": "worker_stopped", "message": "The worker was stopped."})
+    else:
+        platform.clock.advance(61)
+        platform.expire()
+    assert platform.status(job).state == "cancelled"
+    assert platform.events(job).count("job.cancel_requested") == 1
+    history = platform.events(job)
+    platform.carry_out_cancel(job)
+    platform.waiting(worker)
+    worker.claim(status=204)
+    assert platform.events(job) == history and platform.status(job).state == "cancelled"
+
+
 @pytest.mark.req("JOB-9")
 def test_a_node_that_has_worked_gets_nothing_before_it_asks_again(platform: Platform, worker: Worker) -> None:
     platform.seed.job(platform.account, key="1")

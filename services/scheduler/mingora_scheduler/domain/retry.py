@@ -13,6 +13,8 @@ FIRST_DELAY = 5 * SECOND
 LONGEST_DELAY = 5 * MINUTE
 # Not the job's fault: another worker, or the same one once it is back, may take it at once.
 WORKERS_FAULT = frozenset({LEASE_LOST, WORKER_STOPPED})
+# A job that was to be cancelled and ends in one of these ways is cancelled, not failed.
+NOT_THE_JOBS_FAULT = WORKERS_FAULT | {NOT_CLAIMED}
 
 
 @dataclass(frozen=True, slots=True)

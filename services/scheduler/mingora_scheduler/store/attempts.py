@@ -160,6 +160,8 @@ def _ending(connection: sa.Connection, row: Row, after: Attempt, now: int, notes
     if job is not None and job.cancel_requested_at is not None:
         if not cancel_told(connection, row.job_id):  # the job ended before the request was carried out
             notes.insert(0, Note(CANCEL_REQUESTED, {}))
+        if after.cause is not None and after.cause.code in retry.NOT_THE_JOBS_FAULT:
+            values["final"] = 0  # nothing follows it: the cancel request is the job's end
         return values
     at = None if job is None else _retry_at(connection, row, after, job.spec, now)
     if at is not None:
