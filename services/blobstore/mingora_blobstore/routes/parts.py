@@ -7,13 +7,15 @@ import hashlib
 from flask import Blueprint, Response, jsonify, request
 
 from mingora_blobstore.domain.objects import OPEN, is_sha256
-from mingora_blobstore.domain.uploads import part_index
-from mingora_blobstore.store.content import PIECE
+from mingora_blobstore.domain.uploads import check_index, part_index, refusal
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.uploads import Uploads
 from mingora_common.auth import LEASE, USER, WRITE
 from mingora_common.errors import DIGEST_MISMATCH, INVALID_REQUEST, ServiceError
 from mingora_common.http import content_length, needs, principal
+
+# Bytes: what is received, hashed and copied at a time stays in the processor's cache.
+STEP = 128 * 1024
 
 
 def blueprint(objects: Objects, uploads: Uploads) -> Blueprint:
@@ -23,14 +25,17 @@ def blueprint(objects: Objects, uploads: Uploads) -> Blueprint:
     @routes.put("/objects/<object_id>/parts/<index>")
     @needs(WRITE, USER, LEASE)
     def put(object_id: str, index: str) -> Response:
-        item = objects.find(principal().account_id, object_id)
-        number = part_index(index, item)
+        number = part_index(index)
+        item, held = objects.find_with_part(principal().account_id, object_id, number)
+        check_index(number, item)
         size = _length(item.part_bytes(number))
         sha256 = _digest()
         and_complete = _and_complete()
-        is_there = uploads.admit(item, number, sha256)
+        kind = refusal(item.state, held, sha256)
+        if kind is not None:
+            raise ServiceError(kind)  # before a byte has been read
         data = _body(size, sha256)
-        if not is_there:
+        if held is None:
             uploads.put(item, number, sha256, data)
         state = uploads.complete_if_whole(item) if and_complete and item.state == OPEN else item.state
         return jsonify(index=number, size=size, sha256=sha256, state=state)
@@ -62,15 +67,17 @@ def _and_complete() -> bool:
     return text == "1"
 
 
-def _body(size: int, sha256: str) -> bytes:
-    digest, pieces, left = hashlib.sha256(), [], size
-    while left:
-        piece = request.stream.read(min(left, PIECE))
+def _body(size: int, sha256: str) -> bytearray:
+    data, filled = bytearray(size), 0
+    view = memoryview(data)
+    digest = hashlib.sha256()
+    while filled < size:
+        piece = request.stream.read(min(size - filled, STEP))
         if not piece:
             raise ServiceError(INVALID_REQUEST, "The body ended before its Content-Length.")
         digest.update(piece)
-        pieces.append(piece)
-        left -= len(piece)
+        view[filled : filled + len(piece)] = piece
+        filled += len(piece)
     if digest.hexdigest() != sha256:
         raise ServiceError(DIGEST_MISMATCH)
-    return b"".join(pieces)
+    return data

@@ -52,6 +52,20 @@ class Objects:
             raise ServiceError(NOT_FOUND)
         return stored(row)
 
+    def find_with_part(self, account_id: str, object_id: str, index: int) -> tuple[StoredObject, str | None]:
+        """One object, and the digest of its part ``index`` where one is stored; raises ``not_found``."""
+        row = None
+        if is_id("obj", object_id):
+            part = sa.and_(parts.c.object_id == objects.c.id, parts.c.idx == index)
+            query = sa.select(*COLUMNS, parts.c.sha256.label("held")).select_from(objects.outerjoin(parts, part))
+            with self._database.read() as connection:
+                row = connection.execute(
+                    query.where(objects.c.id == object_id, objects.c.account_id == account_id)
+                ).first()
+        if row is None:
+            raise ServiceError(NOT_FOUND)
+        return stored(row), row.held
+
     def views(self, items: Sequence[StoredObject]) -> list[View]:
         """What there is to tell of ``items``, in their order."""
         ids = [item.id for item in items]

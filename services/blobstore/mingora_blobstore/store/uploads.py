@@ -42,16 +42,7 @@ class Uploads:
         self._removal = removal
         self._clock = clock
 
-    def admit(self, item: StoredObject, index: int, sha256: str) -> bool:
-        """Whether the part is stored already; raises what :meth:`put` would, before any byte has been read."""
-        with self._database.read() as connection:
-            held = _part_digest(connection, item.id, index)
-        kind = refusal(item.state, held, sha256)
-        if kind is not None:
-            raise ServiceError(kind)
-        return held == sha256
-
-    def put(self, item: StoredObject, index: int, sha256: str, data: bytes) -> None:
+    def put(self, item: StoredObject, index: int, sha256: str, data: bytes | bytearray) -> None:
         """Store part ``index``; ``data`` has been held against ``sha256`` and has the part's exact size.
 
         Raises:
