@@ -109,7 +109,7 @@ def _api_hint(error: MingoraError) -> str | None:
         text = _("The limit {limit} is {allowed}; {used} are used. Old jobs are deleted with: mingora rm ID")
         show = size_text if fields.get("limit") == "maxBytes" else str
         return text.format(limit=fields.get("limit"), allowed=show(fields["allowed"]), used=show(fields["used"]))
-    if error.code == "rate_limited" and error.retry_after:
+    if error.status in {429, 503} and error.retry_after:  # of the platform, or of a gateway in front of it
         return _("Try again in {seconds} s.").format(seconds=round(error.retry_after))
     hints = {
         "invalid_token": login_hint(),
