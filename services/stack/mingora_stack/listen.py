@@ -5,14 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-import struct
-import sys
 
+from mingora_common.serving import BACKLOG, limit_stalls
 from mingora_stack.errors import StackError
-
-BACKLOG = 1024
-# A client that stops sending or taking bytes for this long is let go, so that it doesn't keep a thread for ever.
-STALL_SECONDS = 60
 
 
 def listen(port: int, *, everywhere: bool) -> list[socket.socket]:
@@ -38,7 +33,7 @@ def _bound(family: socket.AddressFamily, address: str, port: int) -> socket.sock
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        _limit_stalls(listener)
+        limit_stalls(listener)
         listener.bind((address, port))
         listener.listen(BACKLOG)
     except OSError as error:
@@ -47,11 +42,3 @@ def _bound(family: socket.AddressFamily, address: str, port: int) -> socket.sock
             raise StackError(f"Port {port} is taken. Name another with --port, or --port 0 for a free one.") from error
         raise StackError(f"Port {port} can't be used: {error.strerror}.") from error
     return listener
-
-
-def _limit_stalls(listener: socket.socket) -> None:
-    """On Linux an accepted connection takes these limits over from its listening socket."""
-    if sys.platform.startswith("linux"):
-        limit = struct.pack("@ll", STALL_SECONDS, 0)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)

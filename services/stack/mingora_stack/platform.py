@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import mingora_api.app
 import mingora_api.config
@@ -19,21 +18,9 @@ from mingora_common.clock import SystemClock
 from mingora_common.db import schema
 from mingora_common.db.engine import Database
 from mingora_common.hints import RedisHints
+from mingora_common.serving import Served
 from mingora_common.wake import Listener, RedisWaker, Waiters, connect
-from mingora_stack.router import Router, Wsgi
-
-
-@dataclass(frozen=True)
-class Platform:
-    """The WSGI application of all services, and what a stopping server lets go of first."""
-
-    wsgi: Wsgi
-    waiters: tuple[Waiters, ...]
-
-    def release_waiters(self) -> None:
-        """Answer every waiting read now, and take no more."""
-        for waiters in self.waiters:
-            waiters.close()
+from mingora_stack.router import Router
 
 
 def waiting_places(environ: Mapping[str, str]) -> int:
@@ -42,7 +29,7 @@ def waiting_places(environ: Mapping[str, str]) -> int:
     return sum(config.from_env(environ).max_waiters for config in configs)
 
 
-def build(environ: Mapping[str, str]) -> Platform:
+def build(environ: Mapping[str, str]) -> Served:
     """Open databases and connections, start the listeners and the sweep. Call it in the process that serves.
 
     Raises:
@@ -85,4 +72,4 @@ def build(environ: Mapping[str, str]) -> Platform:
         waiters=claims,
     )
     SweepTimer(blobstore.extensions["mingora_sweeper"].run_once).start()
-    return Platform(Router({"api": api, "blobstore": blobstore, "scheduler": scheduler}), (reads, claims))
+    return Served(Router({"api": api, "blobstore": blobstore, "scheduler": scheduler}), (reads, claims))

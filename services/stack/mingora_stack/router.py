@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mingora_common.http import API_PREFIX
-
-Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+from mingora_common.serving import Wsgi
 
 # The first part of the path after the prefix (docs/protocol.md); everything else is api's, its 404s included.
 SERVICE_OF = {"objects": "blobstore", "nodes": "scheduler", "explain": "scheduler"}

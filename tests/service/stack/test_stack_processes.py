@@ -213,7 +213,7 @@ def test_without_a_host_only_loopback_listens() -> None:
 @pytest.mark.req("OPS-2")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limits are taken over on Linux")
 def test_an_accepted_connection_takes_over_the_limits_on_stalling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mingora_stack.listen.STALL_SECONDS", 1)
+    monkeypatch.setattr("mingora_common.serving.STALL_SECONDS", 1)
     (listener,) = listen(0, everywhere=False)
     with listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mingora_stack import pace
-from mingora_stack.pace import PacedConnection
+from mingora_common import pace
+from mingora_common.pace import PacedConnection
 
 
 @pytest.fixture

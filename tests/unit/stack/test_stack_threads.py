@@ -19,4 +19,4 @@ def test_each_waiting_read_has_a_thread_and_the_others_theirs(
 ) -> None:
     for name, value in {**SERVICES, **waiters}.items():
         monkeypatch.setenv(name, value)
-    assert server.gunicorn_settings()["threads"] == threads
+    assert server.server_settings()["threads"] == threads

@@ -7,7 +7,7 @@ import time
 
 # The time that receiving one request may take: this, and a second for each LEAST_RATE of its bytes.
 PATIENCE_SECONDS = 30.0
-LEAST_RATE = 1024  # bytes a second; what doesn't move at all ends sooner or later by listen.STALL_SECONDS
+LEAST_RATE = 1024  # bytes a second; what doesn't move at all ends sooner or later by serving.STALL_SECONDS
 
 
 class Paced:
