@@ -19,13 +19,17 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "logs": logs.run,
 }
 
+# What the main job is measured by.
+GROUPS = {"main": ("submit", "upload", "logs", "cli", "idle")}
+
 
 def main(arguments: list[str]) -> int:
-    """Run what is named; 2 for an unknown name."""
-    names = [word for word in arguments if not word.startswith("--")] or list(BENCHMARKS)
+    """Run what is named; 2 for an unknown name, 1 when a comparator was too slow for its figures to mean anything."""
+    words = [word for word in arguments if not word.startswith("--")] or list(BENCHMARKS)
+    names = [name for word in words for name in GROUPS.get(word, (word,))]
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
-        print(f"No benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
+        print(f"No benchmark {unknown[0]!r}; there are: {', '.join([*GROUPS, *BENCHMARKS])}", file=sys.stderr)
         return 2
     result: dict[str, Any] = {
         "schemaVersion": 1,
@@ -42,7 +46,10 @@ def main(arguments: list[str]) -> int:
             print(name)
             for key, value in figures.items():
                 print(f"  {key}: {value}")
-    return 0
+    invalid = [name for name, figures in result["benchmarks"].items() if not figures.get("valid", True)]
+    if invalid:
+        print(f"Run again: the comparator of {', '.join(invalid)} was too far from its own bound.", file=sys.stderr)
+    return 1 if invalid else 0
 
 
 if __name__ == "__main__":

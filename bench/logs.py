@@ -1,36 +1,53 @@
-"""A job's log of 50 MB, byte for byte, beside the plain endpoint taking the same bytes in 1 MiB pieces."""
+"""A job's log of 100 MB, byte for byte, beside the plain endpoint taking the same bytes in 1 MiB pieces.
+
+And how much a job that computes while it logs is slowed, beside the same program with its output in a file.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import statistics
+import subprocess
+import sys
 import time
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from bench import plain
-from bench.stack import platform
+from bench.stack import Platform, platform
 
-LINES = 500_000
+LINES = 1_000_000
 LINE = "a line of a training log with some figures 0.123456 and more of them up to one hundred bytes, all told"
 PROGRAM = f"import sys\nfor _ in range({LINES}): sys.stdout.write({LINE + chr(10)!r})\n"
 SIZE = LINES * (len(LINE) + 1)
 
+# 100 MB over a run of some 10 s: each step computes, then writes its lines. It tells how long it took.
+STEPS = 100
+STEADY = f"""import hashlib, os, sys, time
+began = time.monotonic()
+data = bytes(1 << 20)
+for _ in range({STEPS}):
+    for _ in range(150):
+        hashlib.sha256(data).digest()
+    sys.stdout.write({(LINE + chr(10))!r} * {LINES // STEPS})
+sys.stdout.flush()
+took = time.monotonic() - began
+os.makedirs("results", exist_ok=True)
+open("results/took", "w").write(repr(took))
+"""
+PAIRS = 3
+
 
 def run() -> dict[str, Any]:
-    """Seconds from the child's start to the last byte acknowledged (job succeeded), and MB/s beside the comparator."""
+    """Seconds from the child's start to the last byte acknowledged (job succeeded), MB/s, slowdown in percent."""
     with platform() as stack, plain.server(stack.folder / "plain", stack.processes) as (host, port):
         stack.worker()
-        project = stack.folder / "project"
-        project.mkdir()
-        (project / "job.json").write_text(
-            json.dumps({"schemaVersion": 1, "name": "log", "command": ["python", "main.py"]})
-        )
-        (project / "main.py").write_text(PROGRAM)
-        job = json.loads(stack.mingora("submit", str(project), "--json"))["job"]["id"]
-        stack.mingora("wait", job, "--timeout", "300")
+        job = _run(stack, _project(stack.folder / "fast", PROGRAM))
         lines = [json.loads(line) for line in stack.mingora("events", job, "--json").splitlines()]
-        at = {line["event"]["type"]: line["event"]["at"] for line in lines}
-        seconds = _seconds(at["attempt.started"], at["attempt.finished"])
+        at = {line["event"]["type"]: datetime.fromisoformat(line["event"]["at"]) for line in lines}
+        seconds = (at["attempt.finished"] - at["attempt.started"]).total_seconds()
         started = time.monotonic()
         log = stack.mingora("logs", job)
         read = time.monotonic() - started
@@ -38,6 +55,8 @@ def run() -> dict[str, Any]:
             raise RuntimeError("the log isn't byte for byte what the job wrote")
         pieces = [(LINE + "\n").encode() * 9900] * (SIZE // (9900 * (len(LINE) + 1)))
         comparator = plain.put(host, port, pieces, 1)
+        bound = plain.bound(stack.folder / "bound", pieces, 1)
+        slowdowns = [_slowdown(stack, number) for number in range(PAIRS)]
     rate, other = SIZE / 1e6 / seconds, sum(map(len, pieces)) / 1e6 / comparator
     return {
         "megabytes": round(SIZE / 1e6, 1),
@@ -45,12 +64,32 @@ def run() -> dict[str, Any]:
         "logMBps": round(rate, 1),
         "plainMBps": round(other, 1),
         "ratio": round(rate / other, 2),
+        "plainToBound": round(bound / comparator, 2),
+        "valid": bound / comparator >= plain.LEAST_TO_BOUND,
         "readBackMBps": round(SIZE / 1e6 / read, 1),
+        "slowdownPercent": round(statistics.median(slowdowns), 1),
     }
 
 
-def _seconds(start: str, end: str) -> float:
-    from datetime import datetime
+def _slowdown(stack: Platform, number: int) -> float:
+    """Percent by which the computing, logging program takes longer as a job than with its output in a file."""
+    project = _project(stack.folder / f"steady-{number}", STEADY)
+    with (stack.folder / f"alone-{number}").open("wb") as output:
+        subprocess.run([sys.executable, "main.py"], cwd=project, stdout=output, check=True)
+    alone = float((project / "results" / "took").read_text())
+    (project / "results" / "took").unlink()
+    stack.mingora("download", _run(stack, project), "--output", str(project / "out"))
+    return (float((project / "out" / "took").read_text()) / alone - 1) * 100
 
-    first, last = (datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (start, end))
-    return (last - first).total_seconds()
+
+def _project(folder: Path, program: str) -> Path:
+    folder.mkdir()
+    (folder / "job.json").write_text(json.dumps({"schemaVersion": 1, "name": "log", "command": ["python", "main.py"]}))
+    (folder / "main.py").write_text(program)
+    return folder
+
+
+def _run(stack: Platform, project: Path) -> str:
+    job = str(json.loads(stack.mingora("submit", str(project), "--json"))["job"]["id"])
+    stack.mingora("wait", job, "--timeout", "300")
+    return job

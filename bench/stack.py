@@ -40,12 +40,12 @@ class Platform:
         command = [sys.executable, "-m", "mingora_api.admin.cli", "--data", str(self.folder / "data"), *words]
         subprocess.run(command, env=self.env, check=True, stdout=subprocess.DEVNULL)
 
-    def worker(self) -> None:
-        """Start a worker and give it time to wait for its first claim."""
+    def worker(self, env: dict[str, str] | None = None) -> None:
+        """Start a worker (in the CLI's environment unless told another) and wait until it asks for work."""
         log = (self.folder / "worker.log").open("w")
         self.processes.start(
             sys.executable, "-m", "mingora_worker", "--root", str(self.folder / "worker"), "--allow-own-code",
-            env=self.env, stdout=log, stderr=log,
+            env=env or self.env, stdout=log, stderr=log,
         )  # fmt: skip
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:

@@ -36,7 +36,7 @@ def run() -> dict[str, Any]:
             upload_files(transport, entries, kind="input", threads=THREADS)
             ours.append(total / (time.monotonic() - started))
             comparator.append(total / plain.put(host, port, bodies, THREADS))
-            bound.append(total / plain.bound(stack.folder / f"bound-{number}", bodies))
+            bound.append(total / plain.bound(stack.folder / f"bound-{number}", bodies, THREADS))
     rate, other, physical = statistics.median(ours), statistics.median(comparator), statistics.median(bound)
     return {
         "uploadMiBps": round(rate),
@@ -44,4 +44,5 @@ def run() -> dict[str, Any]:
         "ratio": round(rate / other, 2),
         "boundMiBps": round(physical),
         "plainToBound": round(other / physical, 2),
+        "valid": other / physical >= plain.LEAST_TO_BOUND,
     }
