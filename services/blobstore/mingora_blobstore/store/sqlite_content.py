@@ -113,6 +113,12 @@ class SqliteContent:
                 # The pragma yields a row a page, without columns: execute() would stop after the first.
                 connection.executescript(f"PRAGMA incremental_vacuum({COMPACT_PAGES})")
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """While the block runs no part comes or goes; whoever wants to write waits. Reading goes on."""
+        with self._lock():
+            yield
+
     def ping(self) -> None:
         with self._connection() as connection:
             connection.execute("SELECT 1 FROM part LIMIT 1").fetchone()

@@ -21,6 +21,7 @@ metadata = sa.MetaData(
 )
 
 API, BLOBSTORE, SCHEDULER = "api", "blobstore", "scheduler"
+WHOLE = "whole"  # no service: whoever fills an empty platform from an archive
 
 
 def _id(name: str = "id", **options: Any) -> sa.Column[str]:
