@@ -17,6 +17,14 @@ from mingora_common.ids import is_id
 # The most part indices that one answer lists. A client sends again what it isn't told of, which does no harm.
 MAX_PRESENT = 20_000
 
+# Built once: these run with every part.
+_MINE = (objects.c.id == sa.bindparam("object"), objects.c.account_id == sa.bindparam("account"))
+_OWN = sa.select(*COLUMNS).where(*_MINE)
+_THE_PART = sa.and_(parts.c.object_id == objects.c.id, parts.c.idx == sa.bindparam("part"))
+_WITH_PART = (
+    sa.select(*COLUMNS, parts.c.sha256.label("held")).select_from(objects.outerjoin(parts, _THE_PART)).where(*_MINE)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -45,9 +53,8 @@ class Objects:
         """One object; raises ``not_found``."""
         row = None
         if is_id("obj", object_id):
-            query = sa.select(*COLUMNS).where(objects.c.id == object_id, objects.c.account_id == account_id)
             with self._database.read() as connection:
-                row = connection.execute(query).first()
+                row = connection.execute(_OWN, {"object": object_id, "account": account_id}).first()
         if row is None:
             raise ServiceError(NOT_FOUND)
         return stored(row)
@@ -56,12 +63,9 @@ class Objects:
         """One object, and the digest of its part ``index`` where one is stored; raises ``not_found``."""
         row = None
         if is_id("obj", object_id):
-            part = sa.and_(parts.c.object_id == objects.c.id, parts.c.idx == index)
-            query = sa.select(*COLUMNS, parts.c.sha256.label("held")).select_from(objects.outerjoin(parts, part))
             with self._database.read() as connection:
-                row = connection.execute(
-                    query.where(objects.c.id == object_id, objects.c.account_id == account_id)
-                ).first()
+                values = {"object": object_id, "account": account_id, "part": index}
+                row = connection.execute(_WITH_PART, values).first()
         if row is None:
             raise ServiceError(NOT_FOUND)
         return stored(row), row.held

@@ -29,6 +29,17 @@ from mingora_common.errors import (
 
 MAX_MISSING = 100
 
+# Built once: it runs with every part.
+_TOUCH = (
+    sa.update(objects)
+    .where(
+        objects.c.id == sa.bindparam("object"),
+        objects.c.generation == sa.bindparam("upload"),
+        objects.c.state == OPEN,
+    )
+    .values(touched_at=sa.bindparam("now"))
+)
+
 
 class Uploads:
     """One object's way from open to complete."""
@@ -88,15 +99,12 @@ class Uploads:
         """Make ``key`` the part unless there is one; why that can't be, or None."""
         now = self._clock.now()
         with self._database.write() as connection:
-            receiving = connection.execute(
-                sa.update(objects)
-                .where(objects.c.id == key.object_id, objects.c.generation == key.generation, objects.c.state == OPEN)
-                .values(touched_at=now)
-            ).rowcount
+            open_object = {"object": key.object_id, "upload": key.generation, "now": now}
+            receiving = connection.execute(_TOUCH, open_object).rowcount
             if receiving:
-                row = {"object_id": key.object_id, "idx": key.index, "size": size, "sha256": key.sha256}
-                fresh = insert_new(connection, parts).values(**row, stored_at=now).on_conflict_do_nothing()
-                if connection.execute(fresh.returning(parts.c.idx)).first() is not None:
+                part = {"object_id": key.object_id, "idx": key.index, "size": size, "sha256": key.sha256}
+                fresh = insert_new(connection, parts).on_conflict_do_nothing()
+                if connection.execute(fresh, part | {"stored_at": now}).rowcount == 1:
                     return None
             state = _state(connection, key.object_id, key.generation)
             held = _part_digest(connection, key.object_id, key.index)
