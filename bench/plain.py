@@ -1,6 +1,6 @@
 """The comparator for bytes in: a plain gunicorn endpoint that hashes the body, writes it to a file and fsyncs it.
 
-And its own physical bound in the same run: the same hashing, writing and fsync on as many threads, without HTTP.
+And its own bound in the same run: the same bytes over bare TCP connections, hashed, written and fsynced.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import contextlib
 import hashlib
 import http.client
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +83,44 @@ def put(host: str, port: int, bodies: list[bytes], threads: int) -> float:
 
 
 def bound(folder: Path, bodies: list[bytes], threads: int) -> float:
-    """Seconds to hash, write and fsync ``bodies`` on as many threads, without HTTP."""
+    """Seconds to send ``bodies`` over as many bare TCP connections, hash, write and fsync them: all but HTTP."""
     folder.mkdir()
+    pending, lock = list(enumerate(bodies)), threading.Lock()
 
-    def store(number: int) -> None:
-        hashlib.sha256(bodies[number]).digest()
-        with (folder / str(number)).open("wb", buffering=0) as file:
-            file.write(bodies[number])
-            os.fsync(file.fileno())
+    def send(near: socket.socket, far: socket.socket) -> None:
+        while True:
+            with lock:
+                if not pending:
+                    return
+                number, body = pending.pop()
+            receiver = threading.Thread(target=_store, args=(far, folder / str(number), len(body)))
+            receiver.start()
+            near.sendall(body)
+            receiver.join()
 
-    with ThreadPoolExecutor(threads) as pool:
+    with contextlib.ExitStack() as stack:
+        pairs = [_connection(stack) for _ in range(threads)]
+        senders = [threading.Thread(target=send, args=pair) for pair in pairs]
         started = time.monotonic()
-        list(pool.map(store, range(len(bodies))))
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
         return time.monotonic() - started
+
+
+def _connection(stack: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = stack.enter_context(socket.create_connection(listener.getsockname()))
+        return near, stack.enter_context(listener.accept()[0])
+
+
+def _store(connection: socket.socket, path: Path, size: int) -> None:
+    digest, buffer, left = hashlib.sha256(), memoryview(bytearray(1 << 20)), size
+    with path.open("wb", buffering=0) as file:
+        while left:
+            received = connection.recv_into(buffer[:left])
+            digest.update(buffer[:received])
+            file.write(buffer[:received])
+            left -= received
+        os.fsync(file.fileno())
