@@ -9,24 +9,62 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from devtools import compose
+
+DOCKER_START_SECONDS = 60.0
+
 
 def install() -> None:
     """As root on Debian or Ubuntu: install the engines that aren't there yet."""
-    if _postgres_bin() is not None or os.name == "nt" or os.geteuid() != 0 or shutil.which("apt-get") is None:
+    if os.name == "nt" or os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
-    print("Installing PostgreSQL for the tests …", file=sys.stderr, flush=True)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update", "-qq"], env=environment, check=False, stdout=subprocess.DEVNULL)
-    subprocess.run(
-        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"],
-        env=environment,
-        check=False,
-        stdout=subprocess.DEVNULL,
-    )
+    missing = []
+    if _postgres_bin() is None:
+        missing.append("postgresql")
+    if shutil.which("dockerd") is None and not _docker("info"):
+        missing += ["docker.io", "iptables"]
+    if shutil.which("debootstrap") is None:
+        missing.append("debootstrap")
+    if missing:
+        print(f"Installing {', '.join(missing)} for the tests …", file=sys.stderr, flush=True)
+        _apt("update")
+        _apt("install", "-y", "--no-install-recommends", *missing)
+    if not _docker("compose", "version"):
+        print("Installing Docker's compose plugin for the tests …", file=sys.stderr, flush=True)
+        compose.install()
+
+
+@contextmanager
+def docker() -> Iterator[bool]:
+    """Whether a Docker Engine with compose answers while the block runs: the machine's own, or one of ours.
+
+    As root, an engine that is installed and doesn't run is started, and stopped again at the end.
+    """
+    if _docker("info") or os.name == "nt" or os.geteuid() != 0 or shutil.which("dockerd") is None:
+        yield _docker("info") and _docker("compose", "version")
+        return
+    with tempfile.TemporaryFile() as log:
+        engine = subprocess.Popen(["dockerd"], stdout=log, stderr=log, start_new_session=True)
+        try:
+            deadline = time.monotonic() + DOCKER_START_SECONDS
+            while not _docker("info") and engine.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.2)
+            if not _docker("info"):
+                log.seek(0)
+                print(f"dockerd doesn't start:\n{log.read()[-2000:].decode(errors='replace')}", file=sys.stderr)
+            yield _docker("info") and _docker("compose", "version")
+        finally:
+            engine.terminate()
+            try:
+                engine.wait(30)
+            except subprocess.TimeoutExpired:
+                engine.kill()
+                engine.wait()
 
 
 @contextmanager
@@ -61,6 +99,24 @@ def postgres() -> Iterator[str | None]:
             server(f"{binaries}/pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _docker(*words: str) -> bool:
+    """Whether ``docker WORDS`` can be run and succeeds."""
+    try:
+        done = subprocess.run(["docker", *words], capture_output=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _apt(*words: str) -> None:
+    subprocess.run(
+        ["apt-get", "-qq", *words],
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        check=False,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def _postgres_bin() -> str | None:

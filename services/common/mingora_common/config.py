@@ -7,9 +7,23 @@ from pathlib import Path
 
 from mingora_common import faults
 
+# What people write into a template for somebody to replace.
+_PLACEHOLDERS = ("changeme", "change-me", "change_me", "default", "example", "insecure", "password", "secret")
+LEAST_SECRET = 32
+_LEAST_DISTINCT = 10
+
 
 class ConfigError(Exception):
     """The environment doesn't make a usable configuration; the message lists every problem and its fix."""
+
+
+def weakness(secret: str, minimum: int = LEAST_SECRET) -> str | None:
+    """Why ``secret`` mustn't be used, or None. It isn't repeated in the answer."""
+    if len(secret) < minimum:
+        return f"is too short: use at least {minimum} random characters"
+    if len(set(secret)) < _LEAST_DISTINCT or any(word in secret.lower() for word in _PLACEHOLDERS):
+        return f"is a placeholder or easily guessed: use at least {minimum} random characters"
+    return None
 
 
 class Env:
@@ -37,11 +51,12 @@ class Env:
         """A value that may be absent."""
         return self._read(name) or None
 
-    def secret(self, name: str, minimum: int = 32) -> str:
-        """A required secret of at least ``minimum`` characters; there is no default."""
+    def secret(self, name: str) -> str:
+        """A required secret that isn't weak (:func:`weakness`); there is no default."""
         value = self.text(name)
-        if value and len(value) < minimum:
-            self._problems.append(f"{name} is too short: use at least {minimum} random characters")
+        weak = weakness(value) if value else None
+        if weak:
+            self._problems.append(f"{name} {weak}")
         return value
 
     def integer(self, name: str, default: int, *, minimum: int = 0, maximum: int = 2**53) -> int:

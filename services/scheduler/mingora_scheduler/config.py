@@ -50,15 +50,23 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class TaskConfig:
-    """Settings of the task worker, which needs no secret of the services among themselves."""
+    """Settings of the task worker, which needs no secret of the services among themselves.
+
+    ``alive_file`` is touched after each task that was done: its age tells a health check whether tasks get through.
+    """
 
     database_url: str
     redis_url: str
+    alive_file: str | None = None
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read and check the environment; raises ``ConfigError`` naming every problem."""
         env = Env(environ)
-        config = cls(database_url=env.text("DATABASE_URL"), redis_url=env.text("REDIS_URL"))
+        config = cls(
+            database_url=env.text("DATABASE_URL"),
+            redis_url=env.text("REDIS_URL"),
+            alive_file=env.optional("MINGORA_ALIVE_FILE"),
+        )
         env.check()
         return config

@@ -8,7 +8,7 @@ from mingora_common.config import ConfigError
 from mingora_scheduler.config import Config, TaskConfig
 
 GOOD = {
-    "DATABASE_URL": "sqlite:////d", "REDIS_URL": "unix:///r", "MINGORA_INTERNAL_KEY": "k" * 32,
+    "DATABASE_URL": "sqlite:////d", "REDIS_URL": "unix:///r", "MINGORA_INTERNAL_KEY": "0123456789abcdef" * 2,
     "MINGORA_BLOBSTORE_URL": "http://blobstore",
 }  # fmt: skip
 

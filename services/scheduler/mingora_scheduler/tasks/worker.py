@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -82,11 +83,19 @@ class TaskWorker(SimpleWorker):
 
     max_connection_wait_time = 1.0
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, alive_file: str | None) -> None:
+        self._alive_file = alive_file
         queue = Queue(QUEUE, connection=client, serializer=JSONSerializer, job_class=TaskJob)
         super().__init__(
             [queue], connection=client, serializer=JSONSerializer, job_class=TaskJob, worker_ttl=WORKER_TTL_SECONDS
         )
+
+    def perform_job(self, job: Job, queue: Queue) -> bool:
+        """As RQ's; a task that was done shows that Redis, the database and this worker all do their part."""
+        done = bool(super().perform_job(job, queue))
+        if done and self._alive_file is not None:
+            Path(self._alive_file).touch()
+        return done
 
     def subscribe(self) -> None:
         """Commands over pub/sub (shut down, stop a job) aren't taken."""
@@ -107,8 +116,9 @@ class TaskWorker(SimpleWorker):
 class Tasks:
     """Works until told to stop, through any number of lost connections."""
 
-    def __init__(self, redis_url: str) -> None:
+    def __init__(self, redis_url: str, alive_file: str | None = None) -> None:
         self._redis_url = redis_url
+        self._alive_file = alive_file
         self._stopping = threading.Event()
         self._worker: TaskWorker | None = None
 
@@ -130,7 +140,7 @@ class Tasks:
     def _work(self) -> None:
         try:
             with connect(self._redis_url, blocking=True) as client:
-                self._worker = TaskWorker(client)
+                self._worker = TaskWorker(client, self._alive_file)
                 self._worker.work(logging_level="WARNING")
         except (redis.RedisError, OSError) as error:
             _log.warning("worker_lost", error=error.__class__.__name__)
@@ -153,7 +163,7 @@ def run() -> None:
     configure(
         Context(Database(config.database_url, SCHEDULER), SystemClock(), RedisHints(client), RedisWaker(client), client)
     )
-    Tasks(config.redis_url).serve()
+    Tasks(config.redis_url, config.alive_file).serve()
 
 
 def _nothing(*_args: Any) -> None:
