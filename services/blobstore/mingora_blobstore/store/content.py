@@ -14,7 +14,7 @@ PIECE = 1024 * 1024
 class ContentStore(Protocol):
     """Bytes by :class:`PartKey`. A method that can't reach the bytes raises ``unavailable``."""
 
-    def put(self, key: PartKey, data: bytes | bytearray, now: int) -> None:
+    def put(self, key: PartKey, data: bytes, now: int) -> None:
         """Store ``data`` durably; on the disk when this returns. Storing again replaces bytes and time."""
 
     def sizes(self, keys: Sequence[PartKey]) -> list[int | None]:

@@ -58,7 +58,7 @@ class SqliteContent:
             connection.executescript(_SCHEMA)
         self.close()  # a server may fork after this, and a connection mustn't be shared by two processes
 
-    def put(self, key: PartKey, data: bytes | bytearray, now: int) -> None:
+    def put(self, key: PartKey, data: bytes, now: int) -> None:
         self._puts.do((*_values(key), now, data))
 
     def sizes(self, keys: Sequence[PartKey]) -> list[int | None]:

@@ -53,7 +53,7 @@ class Uploads:
         self._removal = removal
         self._clock = clock
 
-    def put(self, item: StoredObject, index: int, sha256: str, data: bytes | bytearray) -> None:
+    def put(self, item: StoredObject, index: int, sha256: str, data: bytes) -> None:
         """Store part ``index``; ``data`` has been held against ``sha256`` and has the part's exact size.
 
         Raises:
