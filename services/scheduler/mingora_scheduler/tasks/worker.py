@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -18,13 +19,13 @@ from typing import Any
 import redis
 import structlog
 from rq import Queue, SimpleWorker
-from rq.exceptions import StopRequested
+from rq.exceptions import DeserializationError, StopRequested
 from rq.job import Job
 from rq.serializers import JSONSerializer
 from rq.utils import import_attribute
 from rq.worker import WorkerStatus
 
-from mingora_common import faults, logs
+from mingora_common import faults, logs, startup, tally
 from mingora_common.clock import SystemClock
 from mingora_common.config import ConfigError
 from mingora_common.db.engine import Database
@@ -32,12 +33,15 @@ from mingora_common.db.schema import SCHEDULER
 from mingora_common.hints import QUEUE, TASKS, RedisHints
 from mingora_common.wake import RedisWaker, connect
 from mingora_scheduler.config import TaskConfig
+from mingora_scheduler.store.figures import DONE, ENDED_BADLY, SWEPT, TASK
 from mingora_scheduler.tasks.context import Context, configure
 from mingora_scheduler.tasks.cron import CronThread
 
 RESTART_SECONDS = 0.5
 # RQ blocks on its queue for this long less 15 s: how soon it notices a connection that died without a word.
 WORKER_TTL_SECONDS = 45
+SERVICE = "scheduler-tasks"
+_SWEEPS = "sweeps."
 
 _log = structlog.get_logger()
 
@@ -92,7 +96,16 @@ class TaskWorker(SimpleWorker):
 
     def perform_job(self, job: Job, queue: Queue) -> bool:
         """As RQ's; a task that was done shows that Redis, the database and this worker all do their part."""
+        task = _task_of(job)
+        logs.begin(logs.traced(job.meta), service=SERVICE, task=task)
+        started = time.monotonic()
         done = bool(super().perform_job(job, queue))
+        sweep = task.startswith(_SWEEPS)
+        # Several sweeps a second that found nothing to do would drown the log.
+        say = _log.debug if sweep and done else _log.info
+        say("task", outcome=DONE if done else ENDED_BADLY, seconds=round(time.monotonic() - started, 4))
+        swept = {f"{SWEPT}:{task.removeprefix(_SWEEPS)}": SystemClock().now()} if sweep and done else {}
+        tally.add(self.connection, {f"{TASK}:{task}:{DONE if done else ENDED_BADLY}": 1}, swept)
         if done and self._alive_file is not None:
             Path(self._alive_file).touch()
         return done
@@ -155,15 +168,27 @@ class Tasks:
 def run() -> None:
     """The entry point; settings come from the environment."""
     try:
-        config = TaskConfig.from_env(os.environ)
+        config = startup.checked(TaskConfig.from_env, os.environ)
     except ConfigError as error:
         sys.exit(f"mingora-scheduler-tasks: {error}")
-    logs.configure("scheduler-tasks")
+    logs.configure(SERVICE)
     client = connect(config.redis_url)
     configure(
         Context(Database(config.database_url, SCHEDULER), SystemClock(), RedisHints(client), RedisWaker(client), client)
     )
     Tasks(config.redis_url, config.alive_file).serve()
+
+
+def _task_of(job: Job) -> str:
+    """The name that a task has in logs and figures: ``place``, ``sweeps.place``; one for all that isn't a task."""
+    try:
+        name = str(job.func_name)
+    except DeserializationError:
+        name = ""
+    module, _, function = name.rpartition(".")
+    if name not in TASKS:
+        return "other"
+    return f"{_SWEEPS}{function}" if module.endswith(".sweeps") else function
 
 
 def _nothing(*_args: Any) -> None:
