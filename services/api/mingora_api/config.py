@@ -33,8 +33,8 @@ class Config:
         """Read and check; raises ``ConfigError`` that lists every problem."""
         env = Env(environ)
         config = cls(
-            database_url=env.text("DATABASE_URL"),
-            redis_url=env.text("REDIS_URL"),
+            database_url=env.database_url(),
+            redis_url=env.redis_url(),
             internal_key=env.secret("MINGORA_INTERNAL_KEY"),
             blobstore_url=env.text("MINGORA_BLOBSTORE_URL"),
             internal_ca_file=env.optional("MINGORA_INTERNAL_CA_FILE"),

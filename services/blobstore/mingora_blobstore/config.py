@@ -24,7 +24,7 @@ class Config:
         """Raises ConfigError that tells every problem."""
         env = Env(environ)
         config = cls(
-            database_url=env.text("DATABASE_URL"),
+            database_url=env.database_url(),
             content_file=env.text("MINGORA_CONTENT_FILE"),
             internal_key=env.secret("MINGORA_INTERNAL_KEY"),
         )

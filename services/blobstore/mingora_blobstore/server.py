@@ -11,8 +11,10 @@ from mingora_blobstore.store.sqlite_content import SqliteContent
 from mingora_blobstore.store.sweep import SweepTimer
 from mingora_common import serving
 from mingora_common.clock import SystemClock
+from mingora_common.config import ConfigError
 from mingora_common.db import schema
 from mingora_common.db.engine import Database
+from mingora_common.errors import ServiceError
 from mingora_common.serving import Served
 
 
@@ -29,8 +31,21 @@ def build() -> Served:
     return Served(app)
 
 
+def check_content(path: str) -> None:
+    """Raise ``ConfigError``, which names the fix, when the content file can't be used or made."""
+    try:
+        SqliteContent(path).ping()
+    except ServiceError as error:
+        raise ConfigError(
+            f"The content file {path} can't be used: {error.__cause__}. Check its owner and the disk's space; if it is "
+            "damaged, restore a back-up"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"The content file {path} (MINGORA_CONTENT_FILE) can't be used: {error.strerror}") from error
+
+
 def _waiting_places(environ: Mapping[str, str]) -> int:
-    Config.from_env(environ)
+    check_content(Config.from_env(environ).content_file)
     return 0  # blobstore has no waiting reads
 
 

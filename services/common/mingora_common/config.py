@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from mingora_common import faults
+from mingora_common.db.reach import url_problem
 
 # What people write into a template for somebody to replace.
 _PLACEHOLDERS = ("changeme", "change-me", "change_me", "default", "example", "insecure", "password", "secret")
 LEAST_SECRET = 32
+LEAST_PASSWORD = 16
 _LEAST_DISTINCT = 10
 
 
@@ -24,6 +27,22 @@ def weakness(secret: str, minimum: int = LEAST_SECRET) -> str | None:
     if len(set(secret)) < _LEAST_DISTINCT or any(word in secret.lower() for word in _PLACEHOLDERS):
         return f"is a placeholder or easily guessed: use at least {minimum} random characters"
     return None
+
+
+def _redis_problem(text: str) -> str | None:
+    try:
+        url = urlsplit(text)
+        network = bool(url.hostname) and url.port != 0
+    except ValueError:
+        network, url = False, urlsplit("")
+    if url.scheme == "unix" and url.path:
+        return None
+    if url.scheme not in ("redis", "rediss") or not network:
+        return "isn't an address of Redis: write redis://:password@host:6379/0 or unix:///path/redis.sock"
+    if not url.password:
+        return "has no password, and whoever reaches the port could steer the scheduler: set requirepass, and name it"
+    weak = weakness(unquote(url.password), LEAST_PASSWORD)
+    return None if weak is None else f"has a password that {weak}"
 
 
 class Env:
@@ -57,6 +76,22 @@ class Env:
         weak = weakness(value) if value else None
         if weak:
             self._problems.append(f"{name} {weak}")
+        return value
+
+    def database_url(self) -> str:
+        """The required ``DATABASE_URL``, which must be of an engine that there is."""
+        value = self.text("DATABASE_URL")
+        problem = url_problem(value) if value else None
+        if problem is not None:
+            self._problems.append(f"DATABASE_URL {problem}")
+        return value
+
+    def redis_url(self) -> str:
+        """The required ``REDIS_URL``: a Unix socket, or an address with a password that isn't easily guessed."""
+        value = self.text("REDIS_URL")
+        problem = _redis_problem(value) if value else None
+        if problem is not None:
+            self._problems.append(f"REDIS_URL {problem}")
         return value
 
     def integer(self, name: str, default: int, *, minimum: int = 0, maximum: int = 2**53) -> int:

@@ -18,7 +18,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from mingora_common import logs
+from mingora_common import logs, startup
 from mingora_common.config import ConfigError, Env
 from mingora_common.pace import Paced, PacedConnection
 from mingora_common.wake import Waiters
@@ -184,7 +184,7 @@ def run(service: str, waiting_places: Callable[[Mapping[str, str]], int], build:
     """
     os.umask(0o077)
     try:
-        places = waiting_places(os.environ)
+        places = startup.checked(waiting_places, os.environ)
         listener = Address.from_env(os.environ).bind()
     except ConfigError as error:
         sys.exit(f"mingora-{service}: {error}")

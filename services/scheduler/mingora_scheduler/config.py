@@ -36,8 +36,8 @@ class Config:
         """Read and check the environment; raises ``ConfigError`` naming every problem."""
         env = Env(environ)
         config = cls(
-            database_url=env.text("DATABASE_URL"),
-            redis_url=env.text("REDIS_URL"),
+            database_url=env.database_url(),
+            redis_url=env.redis_url(),
             internal_key=env.secret("MINGORA_INTERNAL_KEY"),
             blobstore_url=env.text("MINGORA_BLOBSTORE_URL"),
             internal_ca_file=env.optional("MINGORA_INTERNAL_CA_FILE"),
@@ -64,8 +64,8 @@ class TaskConfig:
         """Read and check the environment; raises ``ConfigError`` naming every problem."""
         env = Env(environ)
         config = cls(
-            database_url=env.text("DATABASE_URL"),
-            redis_url=env.text("REDIS_URL"),
+            database_url=env.database_url(),
+            redis_url=env.redis_url(),
             alive_file=env.optional("MINGORA_ALIVE_FILE"),
         )
         env.check()

@@ -1,31 +1,42 @@
-"""Brings the folder's platform database to what this code needs, before any service opens it."""
+"""Brings the folder's two databases to what this code needs, before any service opens them."""
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-from sqlalchemy.exc import DatabaseError
+from collections.abc import Callable
+from pathlib import Path
 
 from mingora_api.store import accounts
+from mingora_blobstore.server import check_content
 from mingora_common.clock import SystemClock
+from mingora_common.config import ConfigError
 from mingora_common.db import migrate, schema
 from mingora_common.db.engine import Database
+from mingora_common.db.reach import DatabaseAway, telling
 from mingora_stack.errors import StackError
 
 
-def prepare(url: str) -> None:
-    """Migrate it, and make the tenant that accounts belong to unless another is named.
+def prepare(url: str, content: Path) -> None:
+    """Migrate, make the tenant that accounts belong to unless another is named, and see that content can be used.
 
     Raises:
-        StackError: the database was made by newer code, or it can't be read.
+        StackError: every problem: the database was made by newer code or can't be used, the content can't.
     """
-    try:
-        migrate.upgrade(url)
-    except migrate.SchemaError as error:
-        raise StackError(str(error)) from error
-    except DatabaseError as error:
-        raise StackError(f"The platform database {sa.make_url(url).database} can't be used: {error.orig}.") from error
+    problems: list[str] = []
+    steps: tuple[Callable[[], None], ...] = (lambda: _prepare_platform(url), lambda: check_content(str(content)))
+    for step in steps:
+        try:
+            step()
+        except (migrate.SchemaError, DatabaseAway, ConfigError) as error:
+            problems.append(str(error).rstrip(".") + ".")
+    if problems:
+        raise StackError(" ".join(problems))
+
+
+def _prepare_platform(url: str) -> None:
+    migrate.upgrade(url)
     database = Database(url, schema.API)
     try:
-        accounts.ensure_default_tenant(database, SystemClock())
+        with telling(database.url):
+            accounts.ensure_default_tenant(database, SystemClock())
     finally:
         database.close()

@@ -61,7 +61,7 @@ def up(options: Options) -> None:
         if authority is not None and options.host is not None:
             authority.certify(options.host)
         sockets = listen(options.port, everywhere=options.host is not None)
-        database.prepare(settings.database_url(folder))
+        database.prepare(settings.database_url(folder), folder.content)
         cleanup.callback(folder.forget_sockets)
         _Stack(options, folder, signals, logs, authority, sockets).run()
 

@@ -21,7 +21,7 @@ from mingora_common.wake import connect
 SECRET = "0123456789abcdef0123456789abcdef"
 ENVIRON = {
     "DATABASE_URL": "sqlite:////data/platform.sqlite",
-    "REDIS_URL": "redis://:pw@127.0.0.1:6379",
+    "REDIS_URL": "redis://:Tr0ub4dor-pwXyz9871@127.0.0.1:6379",
     "MINGORA_INTERNAL_KEY": SECRET,
     "MINGORA_BLOBSTORE_URL": "http://127.0.0.1:8002",
 }
@@ -122,7 +122,7 @@ def test_a_flood_from_one_address_costs_no_other_name_its_attempts() -> None:
 def test_the_settings_are_read_once_and_hide_their_secrets() -> None:
     config = Config.from_env({**ENVIRON, "MINGORA_MAX_WAITERS": "7"})
     assert (config.max_waiters, config.internal_ca_file) == (7, None)
-    assert SECRET not in repr(config) and "pw" not in repr(config)
+    assert SECRET not in repr(config) and "Tr0ub4dor" not in repr(config)
     with pytest.raises(ConfigError, match=r"DATABASE_URL.*REDIS_URL.*MINGORA_INTERNAL_KEY.*MINGORA_BLOBSTORE_URL"):
         Config.from_env({})
     with pytest.raises(ConfigError, match="too short"):

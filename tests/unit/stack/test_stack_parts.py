@@ -143,4 +143,4 @@ def test_a_database_that_is_none_is_said_to_be_unusable(tmp_path: Path) -> None:
     path = tmp_path / "platform.sqlite"
     path.write_bytes(b"this is no database at all, it is a letter to a friend" * 20)
     with pytest.raises(StackError, match=r"platform\.sqlite can't be used"):
-        database.prepare(f"sqlite:///{path}")
+        database.prepare(f"sqlite:///{path}", tmp_path / "content.sqlite")

@@ -11,86 +11,94 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy.exc import DBAPIError
-
 from mingora_api.admin import accounts, tokens
 from mingora_api.admin.output import Output, note
 from mingora_api.admin.session import AdminError, database_url, migrated, open_session
 from mingora_api.store.accounts import ensure_default_tenant
 from mingora_common.clock import SystemClock
+from mingora_common.config import ConfigError
 from mingora_common.db.engine import Database
 from mingora_common.db.migrate import SchemaError
+from mingora_common.db.reach import DatabaseAway, telling
 from mingora_common.db.schema import API
 
 Command = Callable[..., None]
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """The entry point; ``argv`` is without the program's name."""
-    arguments = parser().parse_args(argv)
+def run(argv: Sequence[str] | None = None, *, more: Callable[[Any], None] | None = None) -> int:
+    """The entry point; ``argv`` is without the program's name, ``more`` adds commands that aren't api's alone."""
+    arguments = parser(more).parse_args(argv)
     os.umask(0o077)  # a database file that is made here is its owner's alone
+    output = Output(as_json=arguments.json)
     try:
         url = database_url(arguments, os.environ)
-        output = Output(as_json=arguments.json)
-        if arguments.command is _migrate:
-            _migrate(url, output)
+        if arguments.whole:
+            arguments.command(url, arguments, output)
         else:
             session = open_session(url, output)
             try:
-                arguments.command(session, arguments)
+                with telling(session.database.url):
+                    arguments.command(session, arguments)
             finally:
                 session.database.close()
-    except (AdminError, SchemaError) as error:
-        return _fail(str(error))
-    except DBAPIError as error:
-        return _fail(f"The database can't be used: {str(error.orig).splitlines()[0]}")
-    except OSError as error:
+    except (AdminError, ConfigError, SchemaError, DatabaseAway, OSError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(more: Callable[[Any], None] | None = None) -> argparse.ArgumentParser:
     """All commands and options."""
     root = argparse.ArgumentParser(prog="mingora-admin", description="Operate a Mingora platform.", allow_abbrev=False)
     root.add_argument("--data", metavar="DIR", help="the embedded stack's data folder (else DATABASE_URL is used)")
     root.add_argument("--json", action="store_true", help="print one JSON object")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
-    _leaf(commands, "migrate", _migrate, "make the database, or bring it to this version's schema")
+    leaf(commands, "migrate", _migrate, "make the database, or bring it to this version's schema", whole=True)
     _tenant_commands(_branch(commands, "tenant", "groups of accounts"))
     _account_commands(_branch(commands, "account", "who may log in, and how much they hold"))
     _token_commands(_branch(commands, "token", "logins and workers"))
-    audit = _leaf(commands, "audit", tokens.show_audit, "who did what")
+    audit = leaf(commands, "audit", tokens.show_audit, "who did what")
     audit.add_argument("--last", metavar="N", type=_line_count, default=50, help="how many lines (default 50)")
+    if more is not None:
+        more(commands)
     return root
 
 
+def leaf(commands: Any, name: str, command: Command, text: str, *, whole: bool = False) -> argparse.ArgumentParser:
+    """Add a command: ``command(session, arguments)``. A ``whole`` one opens what it needs itself: ``command(url,
+    arguments, output)``, with the database's address."""
+    added: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    added.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    added.set_defaults(command=command, whole=whole)
+    return added
+
+
 def _tenant_commands(branch: Any) -> None:
-    _leaf(branch, "create", accounts.create_tenant, "make a tenant").add_argument("name", metavar="NAME")
-    _leaf(branch, "list", accounts.list_tenants, "show all tenants")
+    leaf(branch, "create", accounts.create_tenant, "make a tenant").add_argument("name", metavar="NAME")
+    leaf(branch, "list", accounts.list_tenants, "show all tenants")
 
 
 def _account_commands(branch: Any) -> None:
-    create = _leaf(branch, "create", accounts.create_account, "make an account")
+    create = leaf(branch, "create", accounts.create_account, "make an account")
     create.add_argument("name", metavar="NAME")
     create.add_argument("--tenant", metavar="T", default="default", help="whose account it is (default: default)")
-    password = _leaf(branch, "password", accounts.change_password, "set another password and revoke its logins")
+    password = leaf(branch, "password", accounts.change_password, "set another password and revoke its logins")
     password.add_argument("name", metavar="NAME")
-    for leaf in (create, password):
-        leaf.add_argument(
+    for changing in (create, password):
+        changing.add_argument(
             "--password-stdin",
             action="store_true",
             help="read the password from the first line of stdin; without this it is asked for on a terminal, "
             "and generated and shown once elsewhere",
         )
-    _leaf(branch, "list", accounts.list_accounts, "show all accounts")
+    leaf(branch, "list", accounts.list_accounts, "show all accounts")
     for name, command, text in (
         ("disable", accounts.disable_account, "stop an account and its workers at once"),
         ("enable", accounts.enable_account, "let a disabled account work again"),
     ):
-        _leaf(branch, name, command, text).add_argument("name", metavar="NAME")
-    limits = _leaf(branch, "limits", accounts.change_limits, "show or change what an account may hold")
+        leaf(branch, name, command, text).add_argument("name", metavar="NAME")
+    limits = leaf(branch, "limits", accounts.change_limits, "show or change what an account may hold")
     limits.add_argument("name", metavar="NAME")
     for column in accounts.LIMITS:
         option = "--" + column.replace("_", "-")
@@ -98,20 +106,13 @@ def _account_commands(branch: Any) -> None:
 
 
 def _token_commands(branch: Any) -> None:
-    listing = _leaf(branch, "list", tokens.list_tokens, "show live tokens")
+    listing = leaf(branch, "list", tokens.list_tokens, "show live tokens")
     listing.add_argument("account", metavar="ACCOUNT", nargs="?", help="only this account's")
-    _leaf(branch, "revoke", tokens.revoke_token, "end a token at once").add_argument("id", metavar="ID")
+    leaf(branch, "revoke", tokens.revoke_token, "end a token at once").add_argument("id", metavar="ID")
 
 
 def _branch(commands: Any, name: str, text: str) -> Any:
     return commands.add_parser(name, help=text, allow_abbrev=False).add_subparsers(required=True, metavar="COMMAND")
-
-
-def _leaf(commands: Any, name: str, command: Command, text: str) -> argparse.ArgumentParser:
-    leaf: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-    leaf.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    leaf.set_defaults(command=command)
-    return leaf
 
 
 def _line_count(text: str) -> int:
@@ -120,11 +121,12 @@ def _line_count(text: str) -> int:
     return int(text)
 
 
-def _migrate(url: str, output: Output) -> None:
+def _migrate(url: str, _arguments: argparse.Namespace, output: Output) -> None:
     migrated(url)
     database = Database(url, API)
     try:
-        ensure_default_tenant(database, SystemClock())
+        with telling(database.url):
+            ensure_default_tenant(database, SystemClock())
     finally:
         database.close()
     output.result("The database has this version's schema.", migrated=True)

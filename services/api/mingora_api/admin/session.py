@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError
 
 from mingora_api.admin.output import Output
 from mingora_api.domain.passwords import Passwords
 from mingora_api.store.audit import Actor
 from mingora_common.clock import Clock, SystemClock
+from mingora_common.config import Env
 from mingora_common.db import migrate
 from mingora_common.db.engine import Database
+from mingora_common.db.reach import url_problem
 from mingora_common.db.schema import API
 
 PLATFORM_FILE = "platform.sqlite"
@@ -43,9 +44,9 @@ def database_url(arguments: argparse.Namespace, environ: Mapping[str, str]) -> s
     if arguments.data is not None:
         path = Path(arguments.data).absolute() / PLATFORM_FILE
         return sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
-    url = environ.get("DATABASE_URL")
-    if not url and environ.get("DATABASE_URL_FILE"):
-        url = Path(environ["DATABASE_URL_FILE"]).read_text(encoding="utf-8").strip()
+    env = Env(environ)
+    url = env.optional("DATABASE_URL")
+    env.check()
     if not url:
         raise AdminError("Which platform? Give --data DIR (the embedded stack's folder) or set DATABASE_URL.")
     return url
@@ -53,7 +54,7 @@ def database_url(arguments: argparse.Namespace, environ: Mapping[str, str]) -> s
 
 def migrated(url: str) -> None:
     """Bring the database to this code's schema, making an SQLite file and its folder where there is none."""
-    path = _sqlite_path(url)
+    path = sqlite_path(url)
     if path is not None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     migrate.upgrade(url)
@@ -61,23 +62,25 @@ def migrated(url: str) -> None:
 
 def open_session(url: str, output: Output) -> Session:
     """Open a database that has this code's schema; raises ``AdminError`` or ``SchemaError``."""
-    path = _sqlite_path(url)
+    path = sqlite_path(url)
     if path is not None and not path.exists():
         raise AdminError(f"There is no platform at {path}. Start the stack there once, or run `mingora-admin migrate`.")
     migrate.check(url)
-    return Session(Database(url, API), SystemClock(), Passwords(), Actor(f"operator:{_operator()}"), output)
+    return Session(Database(url, API), SystemClock(), Passwords(), operator(), output)
 
 
-def _sqlite_path(url: str) -> Path | None:
-    try:
-        parsed = sa.make_url(url)
-    except ArgumentError:
-        raise AdminError("DATABASE_URL isn't a database address.") from None
-    if parsed.get_backend_name() != "sqlite":
-        return None
-    if not parsed.database:
-        raise AdminError("DATABASE_URL names no file.")
-    return Path(parsed.database)
+def sqlite_path(url: str) -> Path | None:
+    """The file of an SQLite database; None for a server's. Raises ``AdminError`` for an address that isn't one."""
+    problem = url_problem(url)
+    if problem is not None:
+        raise AdminError(f"DATABASE_URL {problem}.")
+    parsed = sa.make_url(url)
+    return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
+
+
+def operator() -> Actor:
+    """Who runs this command, as the audit log names them."""
+    return Actor(f"operator:{_operator()}")
 
 
 def _operator() -> str:

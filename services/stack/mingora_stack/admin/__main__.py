@@ -5,7 +5,7 @@ import sys
 
 def run() -> int:
     try:
-        from mingora_api.admin.cli import run as program
+        from mingora_stack.admin.cli import run as program
 
         return program()
     except KeyboardInterrupt:

@@ -1,0 +1,105 @@
+"""Writes a whole platform into an archive while it goes on working.
+
+Rows and bytes lie in two systems, so which is read first matters: bytes are written before their row and removed after
+it. Most bytes are read first, without holding anybody up. Then content is held still for a moment, a snapshot of the
+rows begins, and the bytes that the snapshot names and that have come meanwhile are read. So every row of the archive
+has its bytes, and nothing of it belongs to two different moments. Bytes without a row aren't taken along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from mingora_blobstore.domain.objects import PartKey
+from mingora_blobstore.store.content import PIECE
+from mingora_blobstore.store.sqlite_content import SqliteContent
+from mingora_common.clock import Clock, rfc3339
+from mingora_common.db import migrate
+from mingora_common.db.engine import Database
+from mingora_stack.admin import rows
+from mingora_stack.admin.archive import Writer
+from mingora_stack.admin.keyset import KeySet
+from mingora_stack.admin.progress import Progress
+
+MAX_LOST = 10_000
+
+
+class ExportError(Exception):
+    """The platform can't be exported; the message names the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an archive holds; ``lost_parts`` the platform itself had lost before."""
+
+    parts: int
+    part_bytes: int
+    rows: int
+    lost_parts: int
+
+
+class Exporter:
+    """One run over a platform and its content."""
+
+    def __init__(self, database: Database, content: SqliteContent, clock: Clock, software: str) -> None:
+        self._database = database
+        self._content = content
+        self._clock = clock
+        self._software = software
+        self._lost: list[PartKey] = []
+        self._progress = Progress("Exported")
+
+    def run(self, stream: BinaryIO) -> Exported:
+        """Write the archive; raises ``ExportError``, and ``OSError`` when the stream takes no more."""
+        now = self._clock.now()
+        manifest = {
+            "software": self._software,
+            "schema": migrate.head(),
+            "exportedAt": rfc3339(now),
+            "tables": rows.columns(),
+        }
+        writer = Writer(stream, manifest, now)
+        with KeySet() as sent, contextlib.ExitStack() as held:
+            self._send_most(writer, sent)
+            with self._content.frozen():
+                snapshot = held.enter_context(self._database.snapshot())
+                for key, size in rows.named_parts(snapshot):
+                    if key not in sent and not self._send(writer, key, size):
+                        self._note_lost(key)
+            for name, table in rows.TABLES.items():
+                writer.table(name, rows.read(snapshot, table))
+        writer.end(self._lost)
+        return Exported(writer.parts, writer.part_bytes, sum(writer.rows.values()), len(self._lost))
+
+    def _send_most(self, writer: Writer, sent: KeySet) -> None:
+        """Without holding anything still. What is gone by the time it is read isn't missed: the snapshot decides."""
+        after: tuple[str, int] | None = None
+        while True:
+            with self._database.read() as connection:
+                page = rows.part_page(connection, after)
+            for key, size in page:
+                if self._send(writer, key, size):
+                    sent.add(key)
+            if len(page) < rows.PAGE:
+                return
+            after = (page[-1][0].object_id, page[-1][0].index)
+
+    def _send(self, writer: Writer, key: PartKey, size: int) -> bool:
+        """Add a part; False when its bytes aren't there or aren't those that its digest names."""
+        pieces = [self._content.read(key, offset, PIECE) or b"" for offset in range(0, size, PIECE)]
+        data = b"".join(pieces)
+        if len(data) != size or hashlib.sha256(data).hexdigest() != key.sha256:
+            return False
+        writer.part(key, data)
+        self._progress.add(size)
+        return True
+
+    def _note_lost(self, key: PartKey) -> None:
+        self._lost.append(key)
+        if len(self._lost) > MAX_LOST:
+            raise ExportError(
+                "Most of the content isn't there. Check that MINGORA_CONTENT_FILE names this platform's content file."
+            )
