@@ -8,14 +8,12 @@ from flask import Blueprint, Response, jsonify, request
 
 from mingora_blobstore.domain.objects import OPEN, is_sha256
 from mingora_blobstore.domain.uploads import check_index, part_index, refusal
+from mingora_blobstore.store.content import PIECE
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.uploads import Uploads
 from mingora_common.auth import LEASE, USER, WRITE
 from mingora_common.errors import DIGEST_MISMATCH, INVALID_REQUEST, ServiceError
 from mingora_common.http import content_length, needs, principal
-
-# Bytes: what is received and hashed at a time stays in the processor's cache.
-STEP = 128 * 1024
 
 
 def blueprint(objects: Objects, uploads: Uploads) -> Blueprint:
@@ -71,7 +69,7 @@ def _body(size: int, sha256: str) -> bytes:
     digest, pieces, left = hashlib.sha256(), [], size
     stream = request.environ["wsgi.input"]  # request.stream would copy every byte twice more
     while left:
-        piece = stream.read(min(left, STEP))
+        piece = stream.read(min(left, PIECE))
         if not piece:
             raise ServiceError(INVALID_REQUEST, "The body ended before its Content-Length.")
         digest.update(piece)
