@@ -26,9 +26,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from mingora_stack.errors import StackError
 
 AUTHORITY_LIFE = timedelta(days=3653)
-SERVER_LIFE = timedelta(days=397)  # what browsers accept at most of a public authority
+SERVER_LIFE = timedelta(days=395)  # with the days before, what browsers accept at most of a public authority
 RENEW_BEFORE = timedelta(days=30)
-BACKDATED = timedelta(hours=1)  # for clients whose clock is a little behind
+BACKDATED = timedelta(days=2)  # for clients whose clock is a day behind, and for a day's error here
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
