@@ -26,7 +26,7 @@ PAGE_BYTES = 64 * 1024
 PARTS_TOGETHER = 4
 CACHE_KIB = 10 * 1024  # such a group and the pages round it, so that nothing spills before the commit
 BUSY_SECONDS = 10.0
-IDLE_CONNECTIONS = 8
+IDLE_CONNECTIONS = 4
 DELETE_BATCH = 32
 COMPACT_PAGES = 128
 
