@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ class RecordedHints:
     """Hints that are written down instead of sent: ``(task, argument)``."""
 
     sent: list[tuple[str, str]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def place(self, account_id: str) -> None:
         self.sent.append(("place", account_id))
@@ -46,6 +48,9 @@ class RecordedHints:
 
     def archive_log(self, attempt_id: str) -> None:
         self.sent.append(("archive_log", attempt_id))
+
+    def count(self, **counts: int) -> None:
+        self.counts.update(counts)
 
 
 @dataclass

@@ -10,16 +10,18 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mingora_api.config import Config
 from mingora_api.domain.passwords import Passwords
-from mingora_api.routes import events, health, job_lists, jobs, logs, policy, tokens
+from mingora_api.routes import events, job_lists, jobs, logs, policy, tokens
 from mingora_api.routes.context import Context
 from mingora_api.store import tokens as token_store
 from mingora_api.store.signins import SignIns
+from mingora_common import health
 from mingora_common.auth import USER, TokenReader
 from mingora_common.blobs import Pins
 from mingora_common.clock import Clock
 from mingora_common.db.engine import Database
 from mingora_common.hints import Hints
 from mingora_common.http import API_PREFIX, make_app
+from mingora_common.metrics import Metrics
 from mingora_common.wake import Waiters, Waker, connect
 
 _log = structlog.get_logger()
@@ -35,13 +37,18 @@ def create_app(
     waker: Waker,
     waiters: Waiters,
     passwords: Passwords,
+    metrics: Metrics | None = None,
 ) -> Flask:
-    """The WSGI app; ``database`` is opened with the role ``api``."""
-    app = make_app("api", TokenReader(database, clock))
-    sign_ins = SignIns(connect(config.redis_url))
+    """The WSGI app; ``database`` is opened with the role ``api``. ``metrics`` are the process's, of which this is one
+    app of several."""
+    metrics = metrics or Metrics()
+    app = make_app("api", TokenReader(database, clock), config.frame, metrics)
+    client = connect(config.redis_url)
+    sign_ins = SignIns(client)
     app.extensions["mingora_api"] = Context(database, clock, hints, pins, waker, waiters, passwords, sign_ins)
     app.after_request(_note_token_use(database, clock))
-    app.register_blueprint(health.blueprint)
+    metrics.watch("api", waiters, ("job",))
+    app.register_blueprint(health.blueprint(health.database_checks(database), {"redis": client.ping}))
     for module in (tokens, policy, jobs, job_lists, events, logs):
         app.register_blueprint(module.blueprint, url_prefix=API_PREFIX)
     return app

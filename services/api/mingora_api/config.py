@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mingora_common.config import Env
+from mingora_common.config import Env, FrameConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Config:
         blobstore_url: ``MINGORA_BLOBSTORE_URL``, where inputs are pinned.
         internal_ca_file: ``MINGORA_INTERNAL_CA_FILE``, the authority of blobstore's certificate, if it has its own.
         max_waiters: ``MINGORA_MAX_WAITERS``, waiting reads that one process holds at once.
+        frame: what every service's HTTP frame is told.
     """
 
     database_url: str = field(repr=False)
@@ -27,6 +28,7 @@ class Config:
     blobstore_url: str
     internal_ca_file: str | None = None
     max_waiters: int = 128
+    frame: FrameConfig = field(default_factory=FrameConfig)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Config:
@@ -39,6 +41,7 @@ class Config:
             blobstore_url=env.text("MINGORA_BLOBSTORE_URL"),
             internal_ca_file=env.optional("MINGORA_INTERNAL_CA_FILE"),
             max_waiters=env.integer("MINGORA_MAX_WAITERS", 128, minimum=1, maximum=10_000),
+            frame=FrameConfig.read(env),
         )
         env.check()
         return config

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
-from mingora_common import faults
+from mingora_common import faults, logs
 from mingora_common.errors import INPUT_MISSING, UNAVAILABLE, ServiceError
 
 TIMEOUT_SECONDS = 20
@@ -72,6 +72,9 @@ class HttpPins:
     def _call(self, method: str, path: str, body: Any) -> tuple[int, dict[str, Any]]:
         data = b"" if body is None else json.dumps(body).encode()
         headers = {"X-Internal-Key": self._key, "Content-Type": "application/json", "Content-Length": str(len(data))}
+        request_id = logs.request_id()
+        if request_id is not None:
+            headers["X-Request-Id"] = request_id
         connection = self._connection()
         try:
             connection.request(method, self._base + path, data, headers)

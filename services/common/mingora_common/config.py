@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 from urllib.parse import unquote, urlsplit
 
-from mingora_common import faults
+from mingora_common import faults, proxies
 from mingora_common.db.reach import url_problem
 
 # What people write into a template for somebody to replace.
@@ -72,11 +74,12 @@ class Env:
 
     def secret(self, name: str) -> str:
         """A required secret that isn't weak (:func:`weakness`); there is no default."""
-        value = self.text(name)
-        weak = weakness(value) if value else None
-        if weak:
-            self._problems.append(f"{name} {weak}")
-        return value
+        return self._strong(name, self.text(name))
+
+    def optional_secret(self, name: str) -> str | None:
+        """A secret that may be absent, but not weak."""
+        value = self.optional(name)
+        return None if value is None else self._strong(name, value)
 
     def database_url(self) -> str:
         """The required ``DATABASE_URL``, which must be of an engine that there is."""
@@ -115,6 +118,14 @@ class Env:
             self._problems.append(f"{name} must be 0 or 1")
         return value in ("1", "true")
 
+    def networks(self, name: str) -> proxies.Networks:
+        """A list, with commas, of networks and addresses; absent is none."""
+        try:
+            return proxies.networks(self._read(name) or "")
+        except ValueError as error:
+            self._problems.append(f"{name} must list networks such as 10.0.0.0/8 or addresses: {error}")
+            return ()
+
     def check(self) -> None:
         """Raise :class:`ConfigError` when anything read was wrong."""
         refusal = faults.refusal(self._environ)
@@ -122,6 +133,12 @@ class Env:
             self._problems.append(refusal)
         if self._problems:
             raise ConfigError("; ".join(self._problems))
+
+    def _strong(self, name: str, secret: str) -> str:
+        weak = weakness(secret) if secret else None
+        if weak:
+            self._problems.append(f"{name} {weak}")
+        return secret
 
     def _read(self, name: str) -> str | None:
         path = self._environ.get(name + "_FILE")
@@ -134,3 +151,24 @@ class Env:
         except (OSError, UnicodeDecodeError) as error:
             self._problems.append(f"{name}_FILE can't be read: {error.__class__.__name__}")
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class FrameConfig:
+    """What every service's HTTP frame is told.
+
+    Attributes:
+        metrics_key: ``MINGORA_METRICS_KEY``, the secret that opens ``/metrics``; without it there is none.
+        trusted_proxies: ``MINGORA_TRUSTED_PROXIES``, whose word on a client's address counts.
+    """
+
+    metrics_key: str | None = field(default=None, repr=False)
+    trusted_proxies: proxies.Networks = ()
+
+    @classmethod
+    def read(cls, env: Env) -> Self:
+        """Read the settings; problems are ``env``'s to tell."""
+        return cls(
+            metrics_key=env.optional_secret("MINGORA_METRICS_KEY"),
+            trusted_proxies=env.networks("MINGORA_TRUSTED_PROXIES"),
+        )

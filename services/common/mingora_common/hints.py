@@ -1,4 +1,4 @@
-"""Hints to the task worker: short idempotent RQ tasks that carry only ids.
+"""Hints to the task worker: short idempotent RQ tasks that carry only ids (and the request id, for the logs).
 
 A hint that is lost costs a few seconds until the sweep; it never loses work. The names below are the whole list of
 what may be enqueued, and the task worker runs nothing else.
@@ -13,7 +13,7 @@ import structlog
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from mingora_common import faults
+from mingora_common import faults, logs, tally
 
 QUEUE = "mingora"
 PLACE = "mingora_scheduler.tasks.functions.place"
@@ -57,6 +57,9 @@ class Hints(Protocol):
     def archive_log(self, attempt_id: str) -> None:
         """This attempt has ended: its log chunks can be compressed."""
 
+    def count(self, **counts: int) -> None:
+        """So much has happened (``tally.py``)."""
+
 
 def waiting_mark(task: str, argument: str) -> str:
     """The Redis key that marks a hint that waits in the queue."""
@@ -82,6 +85,9 @@ class RedisHints:
     def archive_log(self, attempt_id: str) -> None:
         self._send(ARCHIVE_LOG, attempt_id)
 
+    def count(self, **counts: int) -> None:
+        tally.add(self._client, counts)
+
     def _send(self, task: str, argument: str) -> None:
         mark = waiting_mark(task, argument)
         marked = False
@@ -92,7 +98,7 @@ class RedisHints:
             marked = bool(self._client.set(mark, "1", nx=True, ex=MARK_SECONDS))
             if marked:
                 faults.point("hint.before")
-                self._queue.enqueue(task, argument, result_ttl=0, failure_ttl=3600, job_timeout=60)
+                self._queue.enqueue(task, argument, meta=logs.trace(), result_ttl=0, failure_ttl=3600, job_timeout=60)
         except redis.RedisError as error:
             _log.warning("hint_lost", task=task, error=error.__class__.__name__)
             if marked:

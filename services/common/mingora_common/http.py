@@ -8,7 +8,6 @@ import itertools
 import json
 import math
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
@@ -19,9 +18,13 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
-from mingora_common import errors, faults
+from mingora_common import errors, faults, logs
 from mingora_common.auth import USER, Principal, TokenReader
+from mingora_common.config import FrameConfig
 from mingora_common.errors import INVALID_REQUEST, ServiceError
+from mingora_common.health import metrics_blueprint
+from mingora_common.metrics import BODY, OTHER, ROUTE, Measured, Metrics
+from mingora_common.proxies import TrustedProxies
 from mingora_common.wake import MAX_WAIT_SECONDS, Waiters, wait_for
 
 MAX_JSON_BYTES = 4 * 1024 * 1024
@@ -31,14 +34,22 @@ API_PREFIX = "/api/research/v1"
 DRAIN_BYTES = 32 * 1024 * 1024
 DRAIN_SECONDS = 10.0
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+# What is logged of a path.
+MAX_PATH_CHARACTERS = 300
+
 _log = structlog.get_logger()
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def make_app(service: str, tokens: TokenReader) -> Flask:
-    """A Flask app of ``service`` with the error handler, request ids and the token reader in place."""
+def make_app(
+    service: str, tokens: TokenReader, config: FrameConfig | None = None, metrics: Metrics | None = None
+) -> Flask:
+    """A Flask app of ``service`` with the error handler, request ids, the token reader and ``/metrics`` in place.
+
+    ``metrics`` are the process's, where it serves more than this app.
+    """
+    config, metrics = config or FrameConfig(), metrics or Metrics()
     app = Flask(f"mingora_{service}", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # nothing answers without being asked who is asking
     app.json.sort_keys = False  # type: ignore[attr-defined]
@@ -46,7 +57,9 @@ def make_app(service: str, tokens: TokenReader) -> Flask:
     app.before_request(_begin)
     app.after_request(_finish)
     app.register_error_handler(Exception, _answer_error)
-    app.wsgi_app = DrainBody(app.wsgi_app)  # type: ignore[method-assign]
+    app.register_blueprint(metrics_blueprint(metrics, config.metrics_key))
+    measured = Measured(DrainBody(app.wsgi_app), service, metrics)
+    app.wsgi_app = TrustedProxies(measured, config.trusted_proxies)  # type: ignore[method-assign]
     return app
 
 
@@ -174,13 +187,11 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _begin() -> None:
-    given = request.headers.get("X-Request-Id", "")
-    g.request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-    g.started = time.monotonic()
-    structlog.contextvars.clear_contextvars()
     # A thread of a server's pool knows nothing of what the main thread bound.
     service = current_app.name.removeprefix("mingora_")
-    structlog.contextvars.bind_contextvars(service=service, request=g.request_id)
+    g.request_id = logs.begin(request.headers.get("X-Request-Id"), service=service)
+    g.started = time.monotonic()
+    request.environ[ROUTE] = request.url_rule.rule if request.url_rule is not None else OTHER
     faults.entered(f"{service}.{request.endpoint}")
 
 
@@ -191,7 +202,7 @@ def _finish(response: Response) -> Response:
     _log.info(
         "request",
         method=request.method,
-        path=request.path,
+        path=request.path[:MAX_PATH_CHARACTERS],
         status=response.status_code,
         seconds=round(time.monotonic() - g.started, 4),
     )
@@ -239,7 +250,7 @@ class DrainBody:
         if not length.isdecimal() or int(length) == 0:
             return self._app(environ, start_response)
         body = _CountedInput(environ["wsgi.input"])
-        environ["wsgi.input"] = body
+        environ["wsgi.input"] = environ[BODY] = body
         answer = self._app(environ, start_response)
         left = 0 if body.broken else int(length) - body.taken
         if 0 < left <= DRAIN_BYTES:

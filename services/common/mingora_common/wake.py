@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -42,28 +42,31 @@ class Waiters:
     """The waiting reads of one process, by topic. Bounded, so that waiting can't take every thread."""
 
     def __init__(self, places: int) -> None:
-        self._places = places
+        self.places = places
+        self.refused = 0
         self._lock = threading.Lock()
         self._by_topic: dict[str, set[threading.Event]] = defaultdict(set)
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
         self._closed = False
 
     @contextmanager
     def register(self, topics: Iterable[str]) -> Iterator[threading.Event]:
         """Hold a place and an event that is set by a wake-up of any of ``topics``; raises :class:`Full`."""
         topics = tuple(topics)
+        kind = topics[0].partition(":")[0]
         event = threading.Event()
         with self._lock:
-            if self._closed or self._waiting >= self._places:
+            if self._closed or self._waiting.total() >= self.places:
+                self.refused += 1
                 raise Full
-            self._waiting += 1
+            self._waiting[kind] += 1
             for topic in topics:
                 self._by_topic[topic].add(event)
         try:
             yield event
         finally:
             with self._lock:
-                self._waiting -= 1
+                self._waiting[kind] -= 1
                 for topic in topics:
                     self._by_topic[topic].discard(event)
                     if not self._by_topic[topic]:
@@ -90,7 +93,11 @@ class Waiters:
 
     @property
     def waiting(self) -> int:
-        return self._waiting
+        return self._waiting.total()
+
+    def waiting_of(self, kind: str) -> int:
+        """How many wait whose first topic is of this kind (its first word)."""
+        return self._waiting[kind]
 
 
 def wait_for(look: Callable[[], T | None], waiters: Waiters, topics: Iterable[str], seconds: float) -> T | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from mingora_common.clock import DAY
-from mingora_common.config import Env
+from mingora_common.config import Env, FrameConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Config:
     internal_ca_file: str | None = None
     max_waiters: int = 256
     node_token_days: int = 30
+    frame: FrameConfig = field(default_factory=FrameConfig)
 
     @property
     def node_token_life(self) -> int:
@@ -43,6 +44,7 @@ class Config:
             internal_ca_file=env.optional("MINGORA_INTERNAL_CA_FILE"),
             max_waiters=env.integer("MINGORA_MAX_WAITERS", 256, minimum=1, maximum=10_000),
             node_token_days=env.integer("MINGORA_NODE_TOKEN_DAYS", 30, minimum=1, maximum=3650),
+            frame=FrameConfig.read(env),
         )
         env.check()
         return config

@@ -90,6 +90,11 @@ class DataFolder:
         self._made_once(self.secrets / "internal.key", secrets.token_urlsafe(32))
         return self.secrets / "internal.key"
 
+    def metrics_key_file(self) -> Path:
+        """The file of the key that opens ``/metrics``."""
+        self._made_once(self.secrets / "metrics.key", secrets.token_urlsafe(32))
+        return self.secrets / "metrics.key"
+
     def mark(self) -> str:
         """What the environment of every process of this folder's stack carries, so that leftovers are known as ours."""
         return self._made_once(self.run / "mark", secrets.token_hex(16))

@@ -18,6 +18,7 @@ from mingora_common.clock import SystemClock
 from mingora_common.db import schema
 from mingora_common.db.engine import Database
 from mingora_common.hints import RedisHints
+from mingora_common.metrics import Metrics
 from mingora_common.serving import Served
 from mingora_common.wake import Listener, RedisWaker, Waiters, connect
 from mingora_stack.router import Router
@@ -38,7 +39,7 @@ def build(environ: Mapping[str, str]) -> Served:
     api_config = mingora_api.config.Config.from_env(environ)
     blobstore_config = mingora_blobstore.config.Config.from_env(environ)
     scheduler_config = mingora_scheduler.config.Config.from_env(environ)
-    clock = SystemClock()
+    clock, metrics = SystemClock(), Metrics()
     client = connect(api_config.redis_url)
     hints, waker = RedisHints(client), RedisWaker(client)
     pins = HttpPins(api_config.blobstore_url, api_config.internal_key, api_config.internal_ca_file)
@@ -55,12 +56,14 @@ def build(environ: Mapping[str, str]) -> Served:
         waker=waker,
         waiters=reads,
         passwords=Passwords(),
+        metrics=metrics,
     )
     blobstore = mingora_blobstore.app.create_app(
         blobstore_config,
         database=Database(blobstore_config.database_url, schema.BLOBSTORE),
         content=SqliteContent(blobstore_config.content_file),
         clock=clock,
+        metrics=metrics,
     )
     scheduler = mingora_scheduler.app.create_app(
         scheduler_config,
@@ -70,6 +73,7 @@ def build(environ: Mapping[str, str]) -> Served:
         pins=pins,
         waker=waker,
         waiters=claims,
+        metrics=metrics,
     )
     SweepTimer(blobstore.extensions["mingora_sweeper"].run_once).start()
     return Served(Router({"api": api, "blobstore": blobstore, "scheduler": scheduler}), (reads, claims))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -18,7 +19,8 @@ class Router:
 
     ``/internal/*`` goes to blobstore, which asks for the shared key: no gateway stands in front to hide it. Without any
     key there is nothing there.
-    ``/healthz`` and ``/readyz`` answer for all: the first service that isn't ready answers.
+    ``/healthz`` and ``/readyz`` answer for all, each service's dependencies by its name.
+    ``/metrics`` is api's, which here shows what the whole process measures.
     """
 
     def __init__(self, services: Mapping[str, Wsgi]) -> None:
@@ -32,18 +34,21 @@ class Router:
         return self._services["api" if hidden else service_of(path)](environ, start_response)
 
     def _ask_all(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        for service in self._services.values():
+        ready, checks = True, {}
+        for name, service in self._services.items():
             status: list[str] = []
             answer = service(environ.copy(), lambda line, *_rest, status=status: status.append(line))
             try:
                 text = b"".join(answer)
             finally:
                 getattr(answer, "close", lambda: None)()
-            if not status[0].startswith("200"):
-                start_response(status[0], [("Content-Type", "application/json"), ("Content-Length", str(len(text)))])
-                return [text]
-        text = json.dumps({"status": "ok"}).encode()
-        start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(text)))])
+            ready = ready and status[0].startswith("200")
+            with contextlib.suppress(ValueError, LookupError, TypeError):
+                checks[name] = json.loads(text)["checks"]
+        body: dict[str, Any] = {"status": "ok" if ready else "unavailable", **({"checks": checks} if checks else {})}
+        text = json.dumps(body).encode()
+        line = "200 OK" if ready else "503 Service Unavailable"
+        start_response(line, [("Content-Type", "application/json"), ("Content-Length", str(len(text)))])
         return [text]
 
 

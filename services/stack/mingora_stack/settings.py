@@ -54,6 +54,7 @@ def services(folder: DataFolder, *, redis_socket: str, url: str, ca_file: str | 
         "REDIS_URL": f"unix://{quote(redis_socket)}",
         "MINGORA_CONTENT_FILE": str(folder.content),
         "MINGORA_INTERNAL_KEY_FILE": str(folder.internal_key_file()),
+        "MINGORA_METRICS_KEY_FILE": str(folder.metrics_key_file()),
         "MINGORA_BLOBSTORE_URL": url,
     }
     return settings if ca_file is None else settings | {"MINGORA_INTERNAL_CA_FILE": ca_file}

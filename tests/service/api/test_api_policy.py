@@ -43,7 +43,8 @@ def test_the_account_is_the_tokens_own(api: Api, token: str, account: str) -> No
 def test_ready_with_a_database_and_without_redis(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     assert api.client.get("/healthz").text == "ok"
     ready = api.client.get("/readyz")
-    assert ready.status_code == 200 and ready.get_json() == {"database": "ok", "redis": "away"}
+    checks = {"database": "ok", "schema": "ok", "redis": "failed"}
+    assert ready.status_code == 200 and ready.get_json() == {"status": "ok", "checks": checks}
 
     def gone() -> None:
         raise OperationalError("SELECT 1", None, Exception("gone"))

@@ -155,7 +155,7 @@ def test_results_pinned_for_a_lease_that_is_lost_meanwhile_are_let_go(
 @pytest.mark.req("OPS-2")
 def test_health(platform: Platform) -> None:
     assert platform.client.get("/healthz").text == "ok"
-    assert platform.client.get("/readyz").text == "ok"
+    assert platform.client.get("/readyz").get_json()["status"] == "ok"
 
 
 @pytest.mark.req("JOB-4", "JOB-9")

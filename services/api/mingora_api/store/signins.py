@@ -29,7 +29,6 @@ class SignIns:
     """Counts sign-in attempts and refuses those over the limits."""
 
     def __init__(self, client: redis.Redis) -> None:
-        self._redis = client
         self._shared = MovingWindowRateLimiter(
             RedisStorage("redis://", connection_pool=client.connection_pool, key_prefix="mingora:signin")
         )
@@ -42,13 +41,6 @@ class SignIns:
         except redis.RedisError as error:
             _log.warning("sign_ins_counted_locally", error=error.__class__.__name__)
             self._count(self._own, name, address)
-
-    def shared(self) -> bool:
-        """Whether Redis answers, so that all processes count together."""
-        try:
-            return bool(self._redis.ping())
-        except redis.RedisError:
-            return False
 
     def _count(self, limiter: MovingWindowRateLimiter, name: str, address: str) -> None:
         hits: list[tuple[RateLimitItem, str, str]] = [

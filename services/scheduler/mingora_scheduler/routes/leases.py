@@ -189,6 +189,7 @@ def _granted(grant: Grant) -> dict[str, Any]:
         "spec": grant.spec,
         "inputs": grant.inputs,
         "inputsDigest": inputs_digest(grant.inputs),
+        "requestId": grant.request,
     }
 
 

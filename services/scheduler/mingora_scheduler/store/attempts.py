@@ -92,6 +92,7 @@ def _save(connection: sa.Connection, loaded: Loaded, step: Step, now: int, chang
         if old != new:
             _save_rank(connection, row, old, new, now)
             changes.topics.add(f"lease:{new.lease_id}")
+            changes.leases_lost += new.state is RankState.LOST
     values: dict[str, Any] = {
         "state": after.state.value,
         "reason_code": after.cause and after.cause.code,
@@ -99,7 +100,7 @@ def _save(connection: sa.Connection, loaded: Loaded, step: Step, now: int, chang
         "stop_deadline_at": after.stop_deadline_at,
         "started_at": after.started_at,
         "ended_at": after.ended_at,
-        "detail": detail(after.ranks),
+        "detail": {**row.detail, **detail(after.ranks)},
     }
     notes = list(step.notes)
     if after.terminal:

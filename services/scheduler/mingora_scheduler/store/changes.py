@@ -15,6 +15,8 @@ class Changes:
     topics: set[str] = field(default_factory=set)
     ended_attempts: set[str] = field(default_factory=set)
     place_for: set[str] = field(default_factory=set)
+    placements: int = 0
+    leases_lost: int = 0
 
     def announce(self, waker: Waker, hints: Hints) -> None:
         if self.topics:
@@ -23,3 +25,5 @@ class Changes:
             hints.place(account_id)
         for attempt_id in sorted(self.ended_attempts):
             hints.archive_log(attempt_id)
+        if self.placements or self.leases_lost:
+            hints.count(placements=self.placements, leases_lost=self.leases_lost)

@@ -65,6 +65,8 @@ class Grant:
     token: str
     spec: dict[str, Any]
     inputs: list[dict[str, Any]]
+    request: str | None
+    """The id of the request that the attempt comes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class LeaseStore:
         # It waits no more: the next job is placed on it once it claims again.
         connection.execute(sa.update(nodes).where(nodes.c.id == node.id).values(claimed_at=None))
         token = tokens.issue_lease_token(connection, node, lease_id, now)
-        return Grant(row, loaded.row.ranks, token, job.spec, job.inputs)
+        return Grant(row, loaded.row.ranks, token, job.spec, job.inputs, loaded.row.detail.get("request"))
 
     # --- staying alive ---
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from mingora_common import logs
 from mingora_common.db.engine import Database
 from mingora_common.db.schema import attempts, jobs, leases, nodes
 from mingora_common.db.views import job_status
@@ -50,6 +51,7 @@ def place(database: Database, account_id: str, now: int) -> Changes:
             if not left:
                 raise
         else:
+            changes.placements += reserved
             if reserved == len(chosen):
                 break
     return changes
@@ -152,7 +154,9 @@ def _reserve(connection: sa.Connection, row: Row, job: Job, group: list[Node], n
     connection.execute(
         sa.insert(attempts).values(
             id=attempt_id, **ours, tenant_id=row.tenant_id, number=number, ranks=len(ranks),
-            state=State.RESERVED.value, created_at=now, ready_deadline_at=now + READY_DEADLINE, detail=detail(ranks),
+            state=State.RESERVED.value, created_at=now, ready_deadline_at=now + READY_DEADLINE,
+            # What placed it: the worker takes the id over, so that one id leads through the logs of everybody.
+            detail={**detail(ranks), "request": logs.request_id()},
         )
     )  # fmt: skip
     connection.execute(

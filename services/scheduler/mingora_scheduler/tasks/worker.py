@@ -20,6 +20,7 @@ import redis
 import structlog
 from rq import Queue, SimpleWorker
 from rq.exceptions import DeserializationError, StopRequested
+from rq.executions import Execution
 from rq.job import Job
 from rq.serializers import JSONSerializer
 from rq.utils import import_attribute
@@ -94,12 +95,12 @@ class TaskWorker(SimpleWorker):
             [queue], connection=client, serializer=JSONSerializer, job_class=TaskJob, worker_ttl=WORKER_TTL_SECONDS
         )
 
-    def perform_job(self, job: Job, queue: Queue) -> bool:
+    def perform_job(self, job: Job, queue: Queue, execution: Execution) -> bool:
         """As RQ's; a task that was done shows that Redis, the database and this worker all do their part."""
         task = _task_of(job)
         logs.begin(logs.traced(job.meta), service=SERVICE, task=task)
         started = time.monotonic()
-        done = bool(super().perform_job(job, queue))
+        done = bool(super().perform_job(job, queue, execution))
         sweep = task.startswith(_SWEEPS)
         # Several sweeps a second that found nothing to do would drown the log.
         say = _log.debug if sweep and done else _log.info
