@@ -70,14 +70,14 @@ class Database:
 
         Rows come in small batches, so that a table of any size can be read.
         """
-        engine = self._engine.execution_options(yield_per=SNAPSHOT_ROWS)
+        engine = self._engine
         if not self.is_sqlite:
             engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with engine.begin() as connection:
             if not self.is_sqlite:
                 connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
             connection.execute(sa.text("SELECT version_num FROM alembic_version")).all()  # from here on it stands still
-            yield connection
+            yield connection.execution_options(yield_per=SNAPSHOT_ROWS)
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:

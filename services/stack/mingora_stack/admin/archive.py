@@ -19,7 +19,7 @@ import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from mingora_blobstore.domain.objects import PartKey
 
@@ -57,7 +57,7 @@ class Writer:
     """Writes an archive to a stream that needn't be seekable. Call :meth:`end` when all has been written."""
 
     def __init__(self, stream: BinaryIO, manifest: Mapping[str, Any], now: int) -> None:
-        self._tar = tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - end() closes
+        self._tar = tarfile.TarFile(fileobj=cast(BinaryIO, _Onward(stream)), mode="w", format=tarfile.PAX_FORMAT)
         self._digest = hashlib.sha256()
         self._mtime = now // 1000
         self._members = 0
@@ -102,6 +102,22 @@ class Writer:
         self._tar.addfile(member, io.BytesIO(data))
         _forget(self._tar)
         _count(self._digest, name, data)
+
+
+class _Onward:
+    """A stream that can't be seeked, as tarfile writes to one."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._position = 0
+
+    def write(self, data: bytes) -> int:
+        self._stream.write(data)
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
 
 
 class Reader:
