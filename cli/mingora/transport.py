@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import select
 import threading
@@ -69,7 +70,8 @@ class Transport:
     """A server and a token. Threads may share it; each gets connections of its own.
 
     `token`: a text, a function asked before every request, or None (only POST /tokens works).
-    `sleep` is what retries wait with; an exception from it ends the request.
+    `sleep` is what retries wait with; an exception from it ends the request. `request_id` goes with every request, so
+    that an operator finds all that came of it in the platform's logs.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Transport:
         self._ca_file = ca_file
         self._token = token
         self._user_agent = user_agent or f"mingora/{__version__}"
+        self.request_id = os.urandom(8).hex()
         self._sleep = sleep
         self._lock = threading.Lock()
         self._kept: dict[threading.Thread, _Kept] = {}
@@ -251,6 +254,7 @@ class Transport:
 
     def _request_headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
         result = {"Host": self.server.netloc, "User-Agent": self._user_agent, "Accept-Encoding": "identity"}
+        result["X-Request-Id"] = self.request_id
         token = self._token() if callable(self._token) else self._token
         if token:
             if not _TOKEN.fullmatch(token):  # http.client would name it in its error

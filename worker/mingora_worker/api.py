@@ -22,6 +22,7 @@ MAX_CHUNK = 1024 * 1024
 MAX_MESSAGE = 1000
 MAX_PAUSE_REASON = 500
 _ID = re.compile(r"[a-z]{2,6}_[A-Za-z0-9_-]{1,100}")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _GONE_CODES = frozenset({"lease_lost", "invalid_token", "not_found"})
 
 
@@ -31,7 +32,7 @@ class BadAnswer(MingoraError):
 
 @dataclass(frozen=True)
 class Grant:
-    """A claimed lease. `ttl` and `ready_within` are seconds from when the claim was answered."""
+    """A claimed lease. `ttl` is seconds from when the claim was answered; `request_id` what the attempt came from."""
 
     lease_id: str
     attempt: int
@@ -44,6 +45,7 @@ class Grant:
     spec: dict[str, Any]
     inputs: list[dict[str, Any]]
     inputs_digest: str
+    request_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ def _grant(data: Any) -> Grant:
             spec=dict(data["spec"]),
             inputs=[dict(entry) for entry in data["inputs"]],
             inputs_digest=str(data["inputsDigest"]),
+            request_id=request_id(data.get("requestId")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise bad_answer() from error
@@ -173,6 +176,11 @@ def _beat(data: Any) -> Beat:
         return Beat(float(data["ttlSeconds"]), data["start"] is True, stop)
     except (KeyError, TypeError, ValueError) as error:
         raise bad_answer() from error
+
+
+def request_id(value: Any) -> str:
+    """An id that may go out in a header; empty for anything else."""
+    return value if isinstance(value, str) and _REQUEST_ID.fullmatch(value) else ""
 
 
 def _plain_id(value: Any) -> str:

@@ -24,13 +24,16 @@ class Console:
         self._stream = stream or sys.stderr
         self._lock = threading.Lock()
         self._trouble = ("", 0.0)
+        self.request_id: str | None = None
+        """What the job at hand came from: every JSON line says so."""
 
     def event(self, name: str, message: str, **fields: Any) -> None:
         """Prints one line. A console that went away never stops the work."""
         now = datetime.now(timezone.utc)
         if self._json:
             at = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            line = json.dumps({"at": at, "event": name, "message": message, **fields})
+            request = {} if self.request_id is None else {"request": self.request_id}
+            line = json.dumps({"at": at, "event": name, "message": message, **request, **fields})
         else:
             line = f"{now.astimezone():%Y-%m-%d %H:%M:%S}  {plain(message)}"
         with self._lock:

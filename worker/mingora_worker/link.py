@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from mingora.errors import ApiError, MingoraError
 from mingora.transport import Transport
-from mingora_worker.api import NodeApi, lease_gone, transient
+from mingora_worker.api import NodeApi, lease_gone, request_id, transient
 from mingora_worker.backoff import Backoff
 from mingora_worker.caller import TICK_SECONDS
 from mingora_worker.console import Console
@@ -48,8 +48,10 @@ class Link:
         self.console = console
         self.interrupt = interrupt
         self._connect, self._token = connect, record.token
+        self._request_id = request_id(record.request_id)
         self._node_id = node_id
         self.transport = self._transport()
+        self._request_id = console.request_id = self.transport.request_id
         self.api = NodeApi(self.transport, node_id)
         # Heartbeats and the log have connections that they close themselves: theirs may be waiting at the end.
         self._beats = self._transport()
@@ -153,9 +155,12 @@ class Link:
             raise LeaseLost
 
     def _transport(self) -> Transport:
-        return self._connect(self._token, self.pause)
+        transport = self._connect(self._token, self.pause)
+        transport.request_id = self._request_id or transport.request_id
+        return transport
 
     def close(self) -> None:
+        self.console.request_id = None
         self.lease.close()
         if self._sender is not None:
             self._sender.stop()

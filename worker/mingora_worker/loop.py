@@ -179,6 +179,7 @@ class Worker:
             ttl=grant.ttl,
             log_cap=grant.log_cap,
             mark=secrets.token_hex(16),
+            request_id=grant.request_id,
         )
         folder.save(record)
         self._root.forget_claim()

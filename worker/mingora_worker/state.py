@@ -65,6 +65,7 @@ class LeaseRecord:
     mark: str
     pgid: int | None = None
     processes: list[ProcessId] = field(default_factory=list)
+    request_id: str = ""
 
 
 class Root:
