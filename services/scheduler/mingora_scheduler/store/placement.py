@@ -74,10 +74,19 @@ def _reserve_all(
     waiting = _candidates(connection, account_id, now, nodes.c.id.in_(node_ids))
     queued = {row.job_id: row for row in _queued(connection, account_id, now, job_status.c.job_id.in_(job_ids))}
     wanted = {job_id: as_job(row) for job_id, row in queued.items()}
+    if any(job.need.gpu for job in wanted.values()):
+        _hold_gpus(connection)
     groups = plan(wanted.values(), list(waiting.values()), busy_gpus(connection))
     for job_id, group in groups.items():
         _reserve(connection, queued[job_id], wanted[job_id], [waiting[key] for key in group], now, changes)
     return len(groups)
+
+
+def _hold_gpus(connection: sa.Connection) -> None:
+    """PostgreSQL: GPUs go out one placement after the other. No row locks them together over accounts, and two that
+    insert leases of the same two GPUs in different order would wait for each other for ever."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext("gpus"))))
 
 
 def _candidates(

@@ -38,7 +38,11 @@ def turn_back(database: Database, now: int) -> None:
             if connection.execute(sa.select(column).where(wrong).limit(1)).first() is None:
                 continue
         with database.write() as connection:
-            connection.execute(sa.update(column.table).where(wrong).values({column.name: now + ahead}))
+            # Whoever holds a row is about to set it right, or the next sweep does: waiting for several could deadlock.
+            key = column.table.primary_key.columns[0]
+            free = sa.select(key).where(wrong).limit(AT_ONCE).with_for_update(skip_locked=True)
+            ids = list(connection.execute(free).scalars())
+            connection.execute(sa.update(column.table).where(key.in_(ids)).values({column.name: now + ahead}))
 
 
 def overdue(database: Database, now: int) -> list[str]:

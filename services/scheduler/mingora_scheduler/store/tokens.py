@@ -84,8 +84,10 @@ def clean(connection: sa.Connection, now: int) -> int:
         sa.select(work_tokens.c.id)
         .where(work_tokens.c.kind == LEASE, (work_tokens.c.revoked_at < old) | (work_tokens.c.expires_at < old))
         .limit(CLEANED_AT_ONCE)
+        .with_for_update(skip_locked=True)  # another task that cleans, or purges a job, has the rest
     )
-    return connection.execute(sa.delete(work_tokens).where(work_tokens.c.id.in_(dead))).rowcount
+    ids = list(connection.execute(dead).scalars())
+    return connection.execute(sa.delete(work_tokens).where(work_tokens.c.id.in_(ids))).rowcount
 
 
 def _insert(
