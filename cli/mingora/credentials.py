@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mingora import faults
+from mingora.durable import make_folder, sync_folder
 from mingora.errors import NotLoggedIn, UsageProblem
 from mingora.i18n import _
 
@@ -90,7 +91,7 @@ def load(environ: Mapping[str, str] | None = None) -> Credentials:
 def save(credentials: Credentials, path: Path) -> None:
     """Writes the file whole or not at all; nobody else can read it at any moment."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         handle, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # mode 600 from the start
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -100,6 +101,7 @@ def save(credentials: Credentials, path: Path) -> None:
                 os.fsync(file.fileno())
             faults.point("login/write")
             Path(temporary).replace(path)
+            sync_folder(path.parent)
             faults.point("login/written")
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
@@ -110,6 +112,7 @@ def save(credentials: Credentials, path: Path) -> None:
 
 def forget(path: Path) -> None:
     path.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def _keep_private(path: Path, handle: int) -> None:

@@ -22,10 +22,13 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from mingora import faults
+from mingora.durable import make_folder, sync_folder
 from mingora.errors import MingoraError
+from mingora.manifest import printable
 from mingora_worker.texts import _
 
 T = TypeVar("T")
+_OWN_NAMES = frozenset({"lock", "jobs", "node.json.new", "claim.json", "claim.json.new"})
 
 
 class RootProblem(MingoraError):
@@ -79,8 +82,9 @@ class Root:
     def open(self) -> None:
         """Creates the folder (mode 700) and locks it. Raises `RootProblem`."""
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.jobs.mkdir(mode=0o700, exist_ok=True)
+            self._check_ours()
+            make_folder(self.path, 0o700)
+            make_folder(self.jobs, 0o700)
             lock = (self.path / "lock").open("ab")
         except OSError as error:
             raise RootProblem(
@@ -93,6 +97,20 @@ class Root:
                 hint=_("Stop it, or give this one another --root."),
             )
         self._lock = lock
+
+    def _check_ours(self) -> None:
+        """A job's folders are removed with all that is in them: nothing of anybody else's may be near."""
+        if (self.path / "node.json").exists() or (self.jobs.is_dir() and (self.path / "lock").exists()):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            strange = sorted(entry.name for entry in self.path.iterdir() if entry.name not in _OWN_NAMES)
+            if strange:
+                raise RootProblem(
+                    _("The folder {path} holds something else: {name}").format(
+                        path=self.path, name=printable(strange[0])
+                    ),
+                    hint=_("Give the worker an empty folder, or one that does not exist yet: --root DIR"),
+                )
 
     def close(self) -> None:
         if self._lock is not None:
@@ -137,7 +155,7 @@ class JobFolder:
         self.log = path / "log"
 
     def create(self) -> None:
-        self.path.mkdir(mode=0o700, exist_ok=True)
+        make_folder(self.path, 0o700)  # before the claim is forgotten the lease has to be there for good
         self.project.mkdir(mode=0o700, exist_ok=True)
         self.tmp.mkdir(mode=0o700, exist_ok=True)
 
@@ -225,12 +243,8 @@ def write_private(path: Path, value: dict[str, Any], *, durable: bool = True) ->
             os.fsync(file.fileno())
     faults.point(f"{path.name}/write")
     temporary.replace(path)
-    if durable and os.name != "nt":
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)  # the new name too is on the disk
-        finally:
-            os.close(folder)
+    if durable:
+        sync_folder(path.parent)
     faults.point(f"{path.name}/written")
 
 

@@ -45,6 +45,7 @@ class DataFolder:
             StackError: it belongs to somebody else, or it holds something else.
         """
         try:
+            missing = [each for each in (self.path, *self.path.parents) if not each.exists()]
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             info = self.path.stat()
             if info.st_uid != os.geteuid():
@@ -56,6 +57,8 @@ class DataFolder:
                 self.path.chmod(0o700)
             for part in (self.secrets, self.run, self.tls, self.logs):
                 part.mkdir(mode=0o700, exist_ok=True)
+            for folder in (self.path, *(each.parent for each in missing)):
+                sync_folder(folder)
         except OSError as error:
             raise StackError(f"{self.path} can't be used as a data folder: {error.strerror}.") from error
 
@@ -129,4 +132,14 @@ class DataFolder:
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(path)
+            sync_folder(path.parent)
         return path.read_text(encoding="ascii")
+
+
+def sync_folder(folder: Path) -> None:
+    """A name that was made in ``folder`` is there after a power cut too: SQLite syncs its files, not the folders."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mingora_stack.errors import StackError
+from mingora_stack.folder import sync_folder
 
 AUTHORITY_LIFE = timedelta(days=3653)
 SERVER_LIFE = timedelta(days=395)  # with the days before, what browsers accept at most of a public authority
@@ -161,3 +162,4 @@ def _write(path: Path, data: bytes, mode: int) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+    sync_folder(path.parent)

@@ -132,3 +132,26 @@ def test_no_depth_withstands_removal(tmp_path: Path) -> None:
         os.close(here)
     remove_tree(folder)
     assert not folder.exists()
+
+
+@pytest.mark.req("WORK-1")
+def test_a_folder_of_somebody_elses_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    (tmp_path / "jobs").mkdir()
+    with pytest.raises(RootProblem, match=r"thesis\.tex") as caught:
+        Root(tmp_path).open()
+    assert "--root" in (caught.value.hint or "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["jobs", "thesis.tex"]
+
+
+@pytest.mark.req("WORK-1")
+def test_a_workers_own_folder_stays_good(tmp_path: Path) -> None:
+    """Whatever a start that was killed has left, and though a log was put there later."""
+    (tmp_path / "killed" / "jobs").mkdir(parents=True)
+    for name in ("killed", "used"):
+        root = Root(tmp_path / name)
+        root.open()
+        root.close()
+        (root.path / "worker.log").touch()
+        root.open()
+        root.close()
