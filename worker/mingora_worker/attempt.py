@@ -282,13 +282,22 @@ class Attempt:
         What there is room for is kept when there isn't room for all: the user has it, and gets the room back with it.
         """
         entries: list[dict[str, Any]] = []
+        obeyed = self._lease.stop is not None and outcome.code == self._lease.stop.reason
+
+        def check() -> None:
+            self._link.check()
+            if self._lease.stop is not None and not obeyed:  # who cancels now doesn't wait for what is still to be sent
+                raise _stopped(self._lease.stop)
+
         try:
-            found = collect(self._folder.project, check=self._link.check)
+            found = collect(self._folder.project, check=check)
             self._warnings += found.warnings
-            entries, refusal = self._upload(found)
+            entries, refusal = self._upload(found, check)
             if refusal is None:
                 return entries
             problem = _refused_upload(refusal)
+        except Ended:
+            return []
         except TooManyFiles:
             problem = Outcome("failed", "result_refused", _("There are too many files under results/."))
         except ApiError as error:
@@ -304,7 +313,7 @@ class Attempt:
             self._warnings.append(problem.message)
         return entries
 
-    def _upload(self, found: Collected) -> tuple[list[dict[str, Any]], ApiError | None]:
+    def _upload(self, found: Collected, check: Callable[[], None]) -> tuple[list[dict[str, Any]], ApiError | None]:
         """The entries of what was sent, and why the first of the others was refused."""
         refusals: list[ApiError] = []
         if not found.files:
@@ -316,11 +325,11 @@ class Attempt:
                 self._link.transport,
                 found.files,
                 kind="result",
-                progress=lambda _done, _all: self._link.check(),
+                progress=lambda _done, _all: check(),
                 refused=lambda _file, error: refusals.append(error),
             )
 
-        entries = self._link.persist(send)
+        entries = self._link.persist(send, check)
         return entries, refusals[0] if refusals else None
 
     def _report(self, outcome: Outcome, log_bytes: int, entries: list[dict[str, Any]]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ KILL_SECONDS = 10.0
 # psutil derives start times from the boot time, which moves a little when the clock is set.
 SAME_START_SECONDS = 2.0
 _MIB = 1024 * 1024
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
 _GONE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess, OSError)
 
 
@@ -65,6 +66,7 @@ class ProcessTree:
         self._root: psutil.Process | None = None
         self._known: set[psutil.Process] = set()
         self._reaped_before = _reaped_cpu()
+        self._own_peak = _peak_bytes()
         self._cpu = 0.0
         self._max_bytes = 0
 
@@ -73,6 +75,15 @@ class ProcessTree:
         with contextlib.suppress(*_GONE):
             self._root = psutil.Process(pid)
             self._known.add(self._root)
+
+    def ended(self, max_rss: int) -> None:
+        """The first process has ended. `max_rss`: its peak as the system counts it, or that of a child it waited for.
+
+        It is the least that the job had, and all that is known of one too short to be looked at. What isn't above
+        this worker's own peak says nothing: between fork and exec the process counts as large as the worker.
+        """
+        peak = max_rss * _RSS_UNIT
+        self._max_bytes = max(self._max_bytes, peak if peak > self._own_peak else 1)
 
     def members(self, *, by_mark: bool = False) -> list[psutil.Process]:
         """The job's live processes. `by_mark` also looks at every process's environment, which takes longer."""
@@ -252,3 +263,12 @@ def _reaped_cpu() -> float:
 
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process had at a time."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT

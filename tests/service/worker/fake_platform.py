@@ -1,6 +1,7 @@
 """A small platform that speaks real HTTP on 127.0.0.1: the routes of docs/protocol.md that a worker uses, strictly.
 
-Tests steer it: `lose` drops answers after the work is done, `refuse` answers with an error, `ttl` shortens leases.
+Tests steer it: `lose` drops answers after the work is done, `refuse` answers with an error, `ttl` shortens leases,
+`slow_parts` makes uploads slow (seconds a part).
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class FakePlatform:
         self.seen: list[tuple[str, Any]] = []
         self.pauses: list[dict[str, Any]] = []
         self.max_results = 1 << 30
+        self.slow_parts = 0.0
         self._numbers = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -331,6 +333,7 @@ class FakePlatform:
 
     def part(self, token: str, object_id: str, index: int, query: dict[str, str], data: bytes, sha: str) -> Any:
         self._any_lease(token)
+        time.sleep(self.slow_parts)
         if hashlib.sha256(data).hexdigest() != sha:
             raise Refusal(422, "digest_mismatch")
         with self.lock:

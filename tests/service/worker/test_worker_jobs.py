@@ -185,6 +185,30 @@ def test_a_job_over_its_memory_is_stopped(platform: FakePlatform, start_worker: 
     assert report["usage"]["maxMemoryMiB"] > 128
 
 
+@pytest.mark.req("WORK-4", "JOB-6")
+def test_a_job_too_short_to_be_looked_at_has_used_memory(platform: FakePlatform, start_worker: StartWorker) -> None:
+    large = platform.submit(["python", "-c", "import os; block = b'x' * 300_000_000; os._exit(0)"])
+    small = platform.submit(["true"])
+    worker = start_worker()
+    assert platform.report(large)["usage"]["maxMemoryMiB"] >= 286
+    assert 1 <= platform.report(small)["usage"]["maxMemoryMiB"] < 20
+    worker.close()
+
+
+@pytest.mark.req("WORK-4", "JOB-7")
+def test_a_cancel_isnt_held_up_by_results_on_their_way(platform: FakePlatform, start_worker: StartWorker) -> None:
+    platform.slow_parts = 0.3
+    write = "for i in $(seq 400); do echo $i > results/$i; done"
+    job = platform.submit(["sh", "-c", write])
+    start_worker()
+    platform.wait(lambda: platform.count("parts") > 4)
+    asked = time.monotonic()
+    platform.cancel(job)
+    report = platform.report(job)
+    assert time.monotonic() - asked < 6  # all of them would take 15 s
+    assert (report["outcome"], report["reason"]["code"], report["results"]) == ("cancelled", "cancelled", [])
+
+
 @pytest.mark.req("WORK-4")
 def test_cpu_time_of_ended_children_counts(platform: FakePlatform, start_worker: StartWorker) -> None:
     burn = "import time\nwhile time.process_time() < 0.4: pass"

@@ -124,7 +124,13 @@ class NativeProcess:
         return self._process.pid
 
     def _wait(self) -> None:
-        self._process.wait()
+        if sys.platform == "win32":
+            self._process.wait()
+        else:
+            # Nobody else takes this status, and with it comes what the process used, however short it lived.
+            _pid, status, used = os.wait4(self._process.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+            self._tree.ended(used.ru_maxrss)
         self._ended.set()
 
     def wait(self, timeout: float) -> Exit | None:
