@@ -14,13 +14,14 @@ from typing import Any, TypeVar, cast
 
 import structlog
 from flask import Flask, Response, current_app, g, jsonify, request
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
 from mingora_common import errors, faults, logs
 from mingora_common.auth import USER, Principal, TokenReader
 from mingora_common.config import FrameConfig
+from mingora_common.db.reach import is_away
 from mingora_common.errors import INVALID_REQUEST, ServiceError
 from mingora_common.health import metrics_blueprint
 from mingora_common.metrics import BODY, OTHER, ROUTE, Measured, Metrics
@@ -228,7 +229,7 @@ def _as_service_error(error: Exception) -> ServiceError:
         code = error.code or 500
         if code < 500:
             return ServiceError(by_status.get(code, INVALID_REQUEST))
-    if isinstance(error, (OperationalError, PoolTimeout)):
+    if isinstance(error, PoolTimeout) or (isinstance(error, DBAPIError) and is_away(error)):
         _log.error("database_unavailable", exc_info=error)
         return ServiceError(errors.UNAVAILABLE, retry_after=2)
     _log.error("internal_error", exc_info=error)

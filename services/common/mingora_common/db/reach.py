@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +81,17 @@ def telling(url: sa.URL) -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise DatabaseAway(explain(error, url)) from error
+
+
+def is_away(error: DBAPIError) -> bool:
+    """Whether an error says that the database can't serve just now (gone, full, damaged), and not that the code erred.
+
+    Its operator mends it, and the same request will do.
+    """
+    if error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError)):
+        return True
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def explain(error: DBAPIError, url: sa.URL) -> str:
