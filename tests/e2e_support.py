@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
@@ -36,6 +36,15 @@ def environment(**more: str) -> dict[str, str]:
     """This process's environment without anybody's Mingora settings, in English."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MINGORA_")}
     return kept | {"MINGORA_LANG": "en", "PYTHONUNBUFFERED": "1"} | more
+
+
+class Served(Protocol):
+    """What a user needs of a platform, however it runs."""
+
+    url: str
+    ca_file: str | None
+
+    def admin(self, *words: str, stdin: str = "") -> object: ...
 
 
 class RunningStack:
@@ -137,7 +146,7 @@ def _role(process: psutil.Process) -> str | None:
 class User:
     """An account on a stack, logged in on a machine of its own (a home folder under ``home``)."""
 
-    def __init__(self, stack: RunningStack, home: Path, name: str | None = None) -> None:
+    def __init__(self, stack: Served, home: Path, name: str | None = None) -> None:
         self.stack = stack
         self.home = home
         self.name = name or f"user-{secrets.token_hex(6)}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from e2e_support import RunningStack, User
+from e2e_compose import ComposeStack
+from e2e_support import RunningStack, Served, User
 
 
 def _running(data: Path) -> Iterator[RunningStack]:
@@ -46,11 +48,11 @@ def new_stack(tmp_path: Path) -> Iterator[Callable[..., RunningStack]]:
 
 
 @pytest.fixture
-def new_user(tmp_path: Path) -> Iterator[Callable[[RunningStack], User]]:
+def new_user(tmp_path: Path) -> Iterator[Callable[[Served], User]]:
     """Makes accounts, logged in; their workers end with the test."""
     users: list[User] = []
 
-    def make(stack: RunningStack) -> User:
+    def make(stack: Served) -> User:
         users.append(User(stack, tmp_path / f"home{len(users)}"))
         return users[-1].create().login()
 
@@ -63,3 +65,19 @@ def new_user(tmp_path: Path) -> Iterator[Callable[[RunningStack], User]]:
 def user(stack: RunningStack, new_user: Callable[[RunningStack], User]) -> User:
     """An account on the shared stack."""
     return new_user(stack)
+
+
+@pytest.fixture(scope="session")
+def compose_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeStack]:
+    """The platform in containers, built and started once; the tests of the group `compose` share it."""
+    if not os.environ.get("MINGORA_TEST_DOCKER"):
+        if os.environ.get("CI"):
+            pytest.fail("CI needs a Docker Engine with compose: MINGORA_TEST_DOCKER is not set")
+        pytest.skip("no Docker Engine with compose (MINGORA_TEST_DOCKER)")
+    stack = ComposeStack(tmp_path_factory.mktemp("compose"))
+    stack.build()
+    try:
+        stack.up()
+        yield stack
+    finally:
+        stack.down()
