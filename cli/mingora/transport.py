@@ -242,9 +242,10 @@ class Transport:
         try:
             try:
                 connection.request(method, target, body=body, headers=headers)
-            except (BrokenPipeError, ConnectionResetError):
-                # The server may refuse a body half-way: what it said then is worth more than the broken pipe.
-                if body is None:
+            except OSError as error:
+                # The server may refuse a body half-way: what it said then is worth more than the broken pipe (which
+                # TLS reports as an error of its own).
+                if body is None or isinstance(error, TimeoutError):
                     raise
             return connection.getresponse()
         except (http.client.HTTPException, OSError) as error:
