@@ -136,6 +136,8 @@ if ! there postgres; then
     install "$WORK/root" postgresql
     cp deploy/offline/postgres-entrypoint.sh "$WORK/root/usr/local/bin/docker-entrypoint.sh"
     chmod 755 "$WORK/root/usr/local/bin/docker-entrypoint.sh"
+    # initdb wants a name for the user that compose.yaml runs it as.
+    echo 'mingora:x:10001:10001::/var/lib/postgresql:/usr/sbin/nologin' >>"$WORK/root/etc/passwd"
     mkdir -p "$WORK/root/var/lib/postgresql/data"
     chmod 1777 "$WORK/root/var/lib/postgresql/data"
     bin=$(cd "$WORK/root" && echo usr/lib/postgresql/*/bin)
