@@ -7,15 +7,17 @@ import secrets
 import socket
 import sqlite3
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
-from e2e_support import User, make_project, until
+from e2e_support import RunningStack, User, make_project, until
 
 
 def expire_logins(user: User) -> None:
     """Put the end of all of the user's logins into the past."""
-    with contextlib.closing(sqlite3.connect(user.stack.folder.platform, timeout=10)) as connection, connection:
+    platform = cast(RunningStack, user.stack).folder.platform
+    with contextlib.closing(sqlite3.connect(platform, timeout=10)) as connection, connection:
         changed = connection.execute(
             "UPDATE tokens SET expires_at = 1 WHERE account_id = (SELECT id FROM accounts WHERE name = ?)", (user.name,)
         )

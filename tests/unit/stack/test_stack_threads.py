@@ -7,8 +7,8 @@ import pytest
 from mingora_stack import server, settings
 
 SERVICES = {
-    "DATABASE_URL": "sqlite:////nowhere", "REDIS_URL": "unix:///nowhere", "MINGORA_INTERNAL_KEY": "0123456789abcdef" * 2,
-    "MINGORA_BLOBSTORE_URL": "http://127.0.0.1", settings.LISTEN_FDS: "3",
+    "DATABASE_URL": "sqlite:////nowhere", "REDIS_URL": "unix:///nowhere", "MINGORA_BLOBSTORE_URL": "http://127.0.0.1",
+    "MINGORA_INTERNAL_KEY": "0123456789abcdef" * 2, settings.LISTEN_FDS: "3",
 }  # fmt: skip
 
 

@@ -1,0 +1,104 @@
+"""The secrets of a platform in containers: made once, kept, checked."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from mingora_common.config import Env, weakness
+from mingora_stack import init
+from mingora_stack.init import InitError, make
+
+SECRETS = ("database/password", "redis/password", "internal/key")
+FILES = {*SECRETS, "database/url", "redis/url", "redis/redis.conf"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for circle in ("database", "redis", "internal"):
+        (tmp_path / circle).mkdir()
+    return tmp_path
+
+
+def made(folder: Path) -> list[Path]:
+    return make(folder, database="postgres:5432", redis="redis:6379")
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.req("OPS-1")
+def test_every_secret_is_made_once_and_for_its_owner_alone(folder: Path) -> None:
+    assert {str(path.relative_to(folder)) for path in made(folder)} == FILES
+    first = texts(folder)
+    assert set(first) == FILES
+    assert {stat.S_IMODE((folder / name).stat().st_mode) for name in FILES} == {0o400}
+    values = [first[name] for name in SECRETS]
+    assert len(set(values)) == 3
+    assert [weakness(value) for value in values] == [None] * 3
+    assert made(folder) == []
+    assert texts(folder) == first
+
+
+@pytest.mark.req("OPS-1")
+def test_addresses_carry_the_secrets(folder: Path) -> None:
+    made(folder)
+    found = texts(folder)
+    url = sa.make_url(found["database/url"])
+    assert (url.username, url.password, url.host, url.port) == ("mingora", found["database/password"], "postgres", 5432)
+    assert found["redis/url"] == f"redis://:{found['redis/password']}@redis:6379/0"
+    assert found["redis/redis.conf"] == f"requirepass {found['redis/password']}\n"
+
+
+@pytest.mark.req("OPS-1")
+def test_a_secret_that_an_operator_put_there_is_kept_and_the_addresses_follow(folder: Path) -> None:
+    made(folder)
+    own = "an/own+one:0123456789-0123456789@x"
+    (folder / "database" / "password").unlink()
+    (folder / "database" / "password").write_text(own + "\n")
+    assert made(folder) == [folder / "database" / "url"]
+    assert sa.make_url(texts(folder)["database/url"]).password == own
+
+
+@pytest.mark.req("OPS-1")
+@pytest.mark.parametrize(
+    "weak",
+    [
+        "",
+        "a-bit-too-little",
+        "changeme" * 4,
+        "k" * 40,
+        "Password-0123456789-abcdefghijklm",
+        "with spaces 0123456789-abcdefghijklm",
+    ],
+)
+def test_a_weak_secret_is_refused_with_the_fix_and_not_shown(
+    folder: Path, weak: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "redis" / "password").write_text(weak)
+    with pytest.raises(InitError, match="Delete the file") as caught:
+        made(folder)
+    assert "redis/password" in str(caught.value)
+    assert not weak or weak not in str(caught.value)
+    assert init.run([str(folder)]) == 1
+    assert "mingora-init: The secret" in capsys.readouterr().err
+
+
+@pytest.mark.req("OPS-1")
+def test_a_folder_that_is_missing_is_named_with_who_must_own_it(tmp_path: Path) -> None:
+    with pytest.raises(InitError, match=r"database/password.*belong to the user"):
+        made(tmp_path)
+
+
+@pytest.mark.req("OPS-1", "OPS-2")
+@pytest.mark.parametrize("weak", ["a-bit-too-little", "default-0123456789-abcdefghijklmnop", "ab" * 20])
+def test_a_service_refuses_a_weak_secret(weak: str) -> None:
+    env = Env({"KEY": weak})
+    env.secret("KEY")
+    with pytest.raises(Exception, match="32 random characters") as caught:
+        env.check()
+    assert weak not in str(caught.value)
