@@ -18,6 +18,7 @@ def run(*, fix: bool) -> int:
         "types, Python 3.10": ("-m", "mypy", "--python-version", "3.10", "cli/mingora", "worker/mingora_worker"),
         "imports": ("-c", "from importlinter.cli import lint_imports_command as run; run()"),
         "catalogues": ("-m", "devtools.catalogues", *(["--fix"] if fix else [])),
+        "openapi": ("-m", "devtools.openapi", *(["--fix"] if fix else [])),
         "requirements": ("-m", "devtools.requirements", *(["--fix"] if fix else [])),
     }
     failed = []

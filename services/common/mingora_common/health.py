@@ -21,8 +21,13 @@ from mingora_common.db import migrations
 from mingora_common.db.engine import Database
 from mingora_common.errors import NOT_FOUND, ServiceError
 from mingora_common.metrics import CONTENT_TYPE, Metrics
+from mingora_common.openapi import METRICS_KEY, PLAIN, Answer, describe
+from mingora_common.schemas import TEXT, one_of, record
 
-OK, FAILED = "ok", "failed"
+OK, FAILED, UNAVAILABLE = "ok", "failed", "unavailable"
+
+_RESULT = one_of(OK, FAILED)
+_READY = record({"status": one_of(OK, UNAVAILABLE), "checks": {"type": "object", "additionalProperties": _RESULT}})
 
 Check = Callable[[], object]
 """Returns when a dependency does its part, raises when it doesn't."""
@@ -44,14 +49,16 @@ def blueprint(needed: Mapping[str, Check], useful: Mapping[str, Check] | None = 
     useful = useful or {}
 
     @routes.get("/healthz")
+    @describe("Whether the process lives.", {200: Answer(TEXT, PLAIN)})
     def healthz() -> Response:
         return Response("ok", mimetype="text/plain")
 
     @routes.get("/readyz")
+    @describe("Whether the service can work, with each dependency by name.", {200: _READY, 503: _READY})
     def readyz() -> Response:
         found = {name: _result(name, check) for name, check in {**needed, **useful}.items()}
         ready = all(found[name] == OK for name in needed)
-        response = jsonify(status=OK if ready else "unavailable", checks=found)
+        response = jsonify(status=OK if ready else UNAVAILABLE, checks=found)
         response.status_code = 200 if ready else 503
         return response
 
@@ -63,7 +70,8 @@ def metrics_blueprint(metrics: Metrics, key: str | None) -> Blueprint:
     routes = Blueprint("metrics", __name__)
 
     @routes.get("/metrics")
-    def show() -> Response:
+    @describe("Figures in Prometheus's text format.", {200: Answer(TEXT, PLAIN)}, key=METRICS_KEY)
+    def show_metrics() -> Response:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         known = key is not None and hmac.compare_digest(given.strip().encode(), key.encode())
         if scheme.lower() != "bearer" or not known:

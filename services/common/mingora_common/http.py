@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
-from mingora_common import errors, faults, logs
+from mingora_common import errors, faults, logs, openapi
 from mingora_common.auth import USER, Principal, TokenReader
 from mingora_common.config import FrameConfig
 from mingora_common.db.reach import is_away
@@ -59,6 +59,7 @@ def make_app(
     app.after_request(_finish)
     app.register_error_handler(Exception, _answer_error)
     app.register_blueprint(metrics_blueprint(metrics, config.metrics_key))
+    app.register_blueprint(openapi.blueprint(service), url_prefix=API_PREFIX)
     measured = Measured(DrainBody(app.wsgi_app), service, metrics)
     app.wsgi_app = TrustedProxies(measured, config.trusted_proxies)  # type: ignore[method-assign]
     return app

@@ -12,6 +12,7 @@ from mingora_common.serving import Wsgi
 
 # The first part of the path after the prefix (docs/protocol.md); everything else is api's, its 404s included.
 SERVICE_OF = {"objects": "blobstore", "nodes": "scheduler", "explain": "scheduler"}
+DOCUMENTS = {"blobstore.json": "blobstore", "scheduler.json": "scheduler"}
 
 
 class Router:
@@ -57,5 +58,6 @@ def service_of(path: str) -> str:
     if path.startswith("/internal/"):
         return "blobstore"
     if path.startswith(API_PREFIX + "/"):
-        return SERVICE_OF.get(path[len(API_PREFIX) + 1 :].split("/", 1)[0], "api")
+        first, _, rest = path[len(API_PREFIX) + 1 :].partition("/")
+        return DOCUMENTS.get(rest, "api") if first == "openapi" else SERVICE_OF.get(first, "api")
     return "api"

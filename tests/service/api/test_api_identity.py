@@ -14,7 +14,8 @@ from mingora_common.auth import SCOPES
 from mingora_common.db import schema
 from mingora_common.ids import new_id
 
-OPEN = {("POST", f"{PREFIX}/tokens"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics")}
+OPEN = {("POST", f"{PREFIX}/tokens"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics"),
+        ("GET", f"{PREFIX}/openapi/api.json")}  # fmt: skip
 
 
 class Route(NamedTuple):

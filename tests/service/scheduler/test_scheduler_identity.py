@@ -26,7 +26,7 @@ KINDS = {
     ("POST", "/nodes/<node_id>/report"): (WORK, {LEASE}),
     ("GET", "/explain/<job_id>"): (READ, {USER}),
 }
-OPEN = {"/healthz", "/readyz", "/metrics"}
+OPEN = {"/healthz", "/readyz", "/metrics", f"{API_PREFIX}/openapi/scheduler.json"}
 
 
 def _routes(app: Flask) -> list[tuple[str, str, Any]]:

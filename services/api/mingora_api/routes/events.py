@@ -7,6 +7,7 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, request
 
 from mingora_api.domain.jobs import MAX_NUMBER, TERMINAL
+from mingora_api.routes import schemas
 from mingora_api.routes.context import context
 from mingora_api.routes.jobs import checked_job_id
 from mingora_api.routes.waiting import watch
@@ -14,6 +15,8 @@ from mingora_api.store import jobs
 from mingora_common.auth import READ
 from mingora_common.clock import rfc3339
 from mingora_common.http import needs, principal, query_int, wait_seconds
+from mingora_common.openapi import Answer, describe
+from mingora_common.schemas import number
 
 MAX_PAGE = 1000
 
@@ -22,6 +25,11 @@ blueprint = Blueprint("events", __name__)
 
 @blueprint.get("/jobs/<job_id>/events")
 @needs(READ)
+@describe(
+    "What happened to a job, in order; a waiting read.",
+    {200: Answer(schemas.EVENTS, headers=schemas.CROWDED)},
+    query={"after": number(0, MAX_NUMBER), "limit": number(1, MAX_PAGE), "wait": schemas.WAIT},
+)
 def show_events(job_id: str) -> Response:
     checked_job_id(job_id)
     after = query_int("after", 0, maximum=MAX_NUMBER)

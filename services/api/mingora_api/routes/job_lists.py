@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, Response, jsonify, request
 
 from mingora_api.domain.jobs import STATES, is_key
+from mingora_api.routes import schemas
 from mingora_api.routes.context import context
 from mingora_api.routes.cursors import read_cursor, write_cursor
 from mingora_api.routes.rendering import render_summaries
@@ -13,6 +14,8 @@ from mingora_api.store.jobs import Position
 from mingora_common.auth import READ
 from mingora_common.errors import INVALID_REQUEST, ServiceError
 from mingora_common.http import needs, principal, query_int
+from mingora_common.openapi import describe
+from mingora_common.schemas import number
 
 MAX_PAGE = 200
 
@@ -21,6 +24,11 @@ blueprint = Blueprint("job_lists", __name__)
 
 @blueprint.get("/jobs")
 @needs(READ)
+@describe(
+    "The account's jobs, newest first.",
+    {200: schemas.JOBS},
+    query={"limit": number(1, MAX_PAGE), "before": schemas.CURSOR, "state": schemas.STATE, "key": schemas.KEY},
+)
 def list_jobs() -> Response:
     limit = query_int("limit", 50, minimum=1, maximum=MAX_PAGE)
     before, state, key = (request.args.get(name) for name in ("before", "state", "key"))

@@ -11,6 +11,7 @@ from mingora_api.domain.inputs import check_inputs
 from mingora_api.domain.jobs import STATES, fingerprint, is_key
 from mingora_api.domain.problems import Problems
 from mingora_api.domain.spec import check_spec
+from mingora_api.routes import schemas
 from mingora_api.routes.context import actor, context
 from mingora_api.routes.rendering import render_job
 from mingora_api.routes.waiting import watch
@@ -18,9 +19,20 @@ from mingora_api.store import jobs
 from mingora_api.store.jobs import Existing, Submission
 from mingora_common.auth import READ, WRITE
 from mingora_common.blobs import ObjectRef
-from mingora_common.errors import INVALID_REQUEST, KEY_CONFLICT, NOT_FOUND, ServiceError
+from mingora_common.errors import (
+    INPUT_MISSING,
+    INVALID_JOB,
+    INVALID_REQUEST,
+    JOB_NOT_FINISHED,
+    KEY_CONFLICT,
+    NOT_FOUND,
+    QUOTA_EXCEEDED,
+    ServiceError,
+)
 from mingora_common.http import json_body, needs, no_content, principal, wait_seconds
 from mingora_common.ids import is_id, new_id
+from mingora_common.openapi import Answer, describe
+from mingora_common.schemas import record
 
 blueprint = Blueprint("jobs", __name__)
 _log = structlog.get_logger()
@@ -28,6 +40,14 @@ _log = structlog.get_logger()
 
 @blueprint.post("/jobs")
 @needs(WRITE)
+@describe(
+    "Submit a job, once: the same key with the same content is the same job.",
+    {201: schemas.JOB, 200: Answer(schemas.JOB, says="The job of an earlier submission with this key.")},
+    body=schemas.SUBMISSION,
+    headers={"Idempotency-Key": schemas.KEY_HEADER},
+    needed=("Idempotency-Key",),
+    errors=(KEY_CONFLICT, INPUT_MISSING, INVALID_JOB, QUOTA_EXCEEDED),
+)
 def submit() -> Response:
     """Inputs are pinned before the row is inserted, so that a job never names objects that can go."""
     submission = _submission()
@@ -54,6 +74,11 @@ def submit() -> Response:
 
 @blueprint.get("/jobs/<job_id>")
 @needs(READ)
+@describe(
+    "A job; with `wait` and `knownState` as soon as its state is another.",
+    {200: Answer(schemas.JOB, headers=schemas.CROWDED)},
+    query={"wait": schemas.WAIT, "knownState": schemas.STATE},
+)
 def show(job_id: str) -> Response:
     checked_job_id(job_id)
     known, seconds = request.args.get("knownState"), wait_seconds(request.args.get("wait"))
@@ -71,6 +96,12 @@ def show(job_id: str) -> Response:
 
 @blueprint.post("/jobs/<job_id>/cancel")
 @needs(WRITE)
+@describe(
+    "Ask for a job to be cancelled.",
+    {202: schemas.JOB, 200: Answer(schemas.JOB, says="It was over already.")},
+    body=record({}),
+    body_needed=False,
+)
 def cancel(job_id: str) -> Response:
     checked_job_id(job_id)
     json_body((), empty_ok=True)
@@ -84,6 +115,7 @@ def cancel(job_id: str) -> Response:
 
 @blueprint.delete("/jobs/<job_id>")
 @needs(WRITE)
+@describe("Delete a job that is over, its inputs and results.", {204: None}, errors=(JOB_NOT_FINISHED,))
 def delete(job_id: str) -> Response:
     """The row goes first; should blobstore be away, its sweep finds pins without a job."""
     checked_job_id(job_id)

@@ -8,6 +8,7 @@ from flask import Blueprint, Response, request
 
 from mingora_api.domain.jobs import MAX_NUMBER, TERMINAL
 from mingora_api.domain.logslice import cut
+from mingora_api.routes import schemas
 from mingora_api.routes.context import context
 from mingora_api.routes.jobs import checked_job_id
 from mingora_api.routes.waiting import watch
@@ -15,6 +16,8 @@ from mingora_api.store import jobs, logs
 from mingora_common.auth import READ
 from mingora_common.errors import INVALID_REQUEST, NOT_FOUND, ServiceError
 from mingora_common.http import needs, principal, query_int, wait_seconds
+from mingora_common.openapi import describe
+from mingora_common.schemas import COUNT, number
 
 MAX_BYTES = 4 * 1024 * 1024
 
@@ -54,6 +57,18 @@ class _Found:
 
 @blueprint.get("/jobs/<job_id>/logs")
 @needs(READ)
+@describe(
+    "A rank's output, byte for byte; a waiting read. `tail` and `offset` exclude each other.",
+    {200: schemas.LOG},
+    query={
+        "attempt": number(1, MAX_NUMBER),
+        "rank": number(0, MAX_NUMBER),
+        "offset": COUNT,
+        "tail": COUNT,
+        "limit": number(1, MAX_BYTES),
+        "wait": schemas.WAIT,
+    },
+)
 def show_log(job_id: str) -> Response:
     checked_job_id(job_id)
     wanted = _Wanted(

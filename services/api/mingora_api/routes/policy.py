@@ -6,11 +6,13 @@ from flask import Blueprint, Response, jsonify
 
 from mingora_api.domain.inputs import MAX_INPUTS
 from mingora_api.domain.spec import FEATURES, SCHEMA
+from mingora_api.routes import schemas
 from mingora_common import __version__
 from mingora_common.auth import READ
 from mingora_common.clock import rfc3339
 from mingora_common.filepaths import MAX_PATH_BYTES
 from mingora_common.http import needs, principal
+from mingora_common.openapi import describe
 from mingora_common.wake import MAX_WAIT_SECONDS
 
 PART_SIZE_BYTES = 2 * 1024 * 1024
@@ -30,6 +32,7 @@ blueprint = Blueprint("policy", __name__)
 
 @blueprint.get("/policy")
 @needs(READ)
+@describe("Limits, intervals and part sizes.", {200: schemas.POLICY})
 def show_policy() -> Response:
     limits = principal().limits
     return jsonify(
@@ -55,6 +58,7 @@ def show_policy() -> Response:
 
 @blueprint.get("/account")
 @needs(READ)
+@describe("Who is calling.", {200: schemas.ACCOUNT})
 def show_account() -> Response:
     caller = principal()
     return jsonify(

@@ -8,14 +8,16 @@ import sqlalchemy as sa
 from flask import Blueprint, Response, jsonify
 
 from mingora_api.domain.names import MAX_NAME_CHARACTERS, MAX_PASSWORD_BYTES, normal
+from mingora_api.routes import schemas
 from mingora_api.routes.context import actor, address, context
 from mingora_api.store import accounts, audit, tokens
 from mingora_api.store.audit import Actor
 from mingora_common.auth import NODE, READ, SCOPES, USER, WRITE, new_token
 from mingora_common.clock import rfc3339, rfc3339_or_none
-from mingora_common.errors import BAD_CREDENTIALS, INVALID_REQUEST, NOT_FOUND, ServiceError
+from mingora_common.errors import BAD_CREDENTIALS, INVALID_REQUEST, NOT_FOUND, RATE_LIMITED, ServiceError
 from mingora_common.http import json_body, needs, no_content, principal
 from mingora_common.ids import is_id
+from mingora_common.openapi import describe
 
 _CURRENT = "current"
 
@@ -23,6 +25,12 @@ blueprint = Blueprint("tokens", __name__)
 
 
 @blueprint.post("/tokens")
+@describe(
+    "Exchange a password for a token.",
+    {201: schemas.SIGNED_IN},
+    body=schemas.SIGN_IN,
+    errors=(BAD_CREDENTIALS, RATE_LIMITED),
+)
 def sign_in() -> Response:
     """No token needed: this is where one comes from."""
     body = json_body(("identifier", "password", "name"))
@@ -58,6 +66,7 @@ def sign_in() -> Response:
 
 @blueprint.get("/tokens")
 @needs(READ)
+@describe("The account's live tokens, its nodes' included.", {200: schemas.TOKENS})
 def list_tokens() -> Response:
     with context().database.read() as connection:
         rows = tokens.live(connection, context().clock.now(), principal().account_id)
@@ -66,6 +75,7 @@ def list_tokens() -> Response:
 
 @blueprint.delete("/tokens/<token_id>")
 @needs(WRITE)
+@describe("Revoke a token; `current` is the caller's.", {204: None}, path={"token_id": schemas.TOKEN_ID})
 def revoke_token(token_id: str) -> Response:
     """``current`` is the token of this call."""
     caller, now = principal(), context().clock.now()

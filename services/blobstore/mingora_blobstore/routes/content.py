@@ -8,12 +8,15 @@ from flask import Blueprint, Response, jsonify, request
 
 from mingora_blobstore.domain import ranges
 from mingora_blobstore.domain.objects import COMPLETE, CORRUPT, StoredObject
+from mingora_blobstore.routes import schemas
 from mingora_blobstore.routes.access import readable
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.reading import Reader
 from mingora_common.auth import LEASE, READ, USER
 from mingora_common.errors import OBJECT_CORRUPT, OBJECT_INCOMPLETE, RANGE_NOT_SATISFIABLE, ServiceError
 from mingora_common.http import needs
+from mingora_common.openapi import describe
+from mingora_common.schemas import TEXT
 
 
 def blueprint(objects: Objects, reader: Reader) -> Blueprint:
@@ -22,6 +25,12 @@ def blueprint(objects: Objects, reader: Reader) -> Blueprint:
 
     @routes.get("/objects/<object_id>/content")
     @needs(READ, USER, LEASE)
+    @describe(
+        "An object's bytes, whole or one range of them.",
+        {200: schemas.WHOLE, 206: schemas.RANGE, 304: schemas.UNCHANGED},
+        headers={"Range": TEXT, "If-Range": TEXT, "If-None-Match": TEXT},
+        errors=(OBJECT_INCOMPLETE, OBJECT_CORRUPT, RANGE_NOT_SATISFIABLE),
+    )
     def content(object_id: str) -> Response:
         item = readable(objects, object_id)
         if item.state != COMPLETE:

@@ -9,18 +9,28 @@ from flask import Blueprint, Response, jsonify, request
 
 from mingora_blobstore.domain.objects import StoredObject, is_sha256
 from mingora_blobstore.domain.openings import FIELDS, Wanted
+from mingora_blobstore.routes import schemas
 from mingora_blobstore.routes.access import kinds_to_open, readable
 from mingora_blobstore.routes.render import render
+from mingora_blobstore.routes.schemas import MAX_BATCH, MAX_PAGE
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.openings import Opened, Openings
 from mingora_blobstore.store.removal import Removal
 from mingora_blobstore.store.uploads import Uploads
 from mingora_common.auth import LEASE, READ, USER, WRITE
-from mingora_common.errors import INVALID_REQUEST, ServiceError
+from mingora_common.errors import (
+    DIGEST_MISMATCH,
+    FILE_TOO_LARGE,
+    INVALID_REQUEST,
+    OBJECT_CORRUPT,
+    OBJECT_IN_USE,
+    OBJECT_INCOMPLETE,
+    QUOTA_EXCEEDED,
+    ServiceError,
+)
 from mingora_common.http import json_body, needs, no_content, principal, query_int
-
-MAX_BATCH = 1000
-MAX_PAGE = 1000
+from mingora_common.openapi import Answer, describe
+from mingora_common.schemas import SHA256, number, record
 
 _CURSOR = re.compile(r"([0-9]{1,15})\.(obj_[A-Za-z0-9_-]{8,64})")
 
@@ -38,6 +48,12 @@ def blueprint(objects: Objects, openings: Openings, uploads: Uploads, removal: R
 
     @routes.post("/objects")
     @needs(WRITE, USER, LEASE)
+    @describe(
+        "Open an object, or find the account's one of that content.",
+        {201: schemas.OBJECT, 200: Answer(schemas.OBJECT, says="The account's object of that digest and size.")},
+        body=schemas.WANTED,
+        errors=(QUOTA_EXCEEDED, FILE_TOO_LARGE),
+    )
     def open_one() -> tuple[Response, int]:
         answer = open_all([Wanted.parse(json_body(FIELDS), kinds_to_open())])[0]
         if isinstance(answer, ServiceError):
@@ -46,6 +62,7 @@ def blueprint(objects: Objects, openings: Openings, uploads: Uploads, removal: R
 
     @routes.post("/objects/batch")
     @needs(WRITE, USER, LEASE)
+    @describe("Open many objects at once, each by itself.", {200: schemas.BATCH_OPENED}, body=schemas.BATCH)
     def open_batch() -> Response:
         items = json_body(["objects"]).get("objects")
         if not isinstance(items, list) or not 1 <= len(items) <= MAX_BATCH:
@@ -60,6 +77,13 @@ def blueprint(objects: Objects, openings: Openings, uploads: Uploads, removal: R
 
     @routes.post("/objects/<object_id>/complete")
     @needs(WRITE, USER, LEASE)
+    @describe(
+        "Check that an object is whole, and freeze it.",
+        {200: schemas.OBJECT},
+        body=record({}),
+        body_needed=False,
+        errors=(OBJECT_INCOMPLETE, OBJECT_CORRUPT, DIGEST_MISMATCH),
+    )
     def complete(object_id: str) -> Response:
         json_body((), empty_ok=True)
         account_id = principal().account_id
@@ -68,6 +92,11 @@ def blueprint(objects: Objects, openings: Openings, uploads: Uploads, removal: R
 
     @routes.get("/objects")
     @needs(READ)
+    @describe(
+        "The account's objects, and what they take.",
+        {200: schemas.PAGE},
+        query={"limit": number(1, MAX_PAGE), "after": schemas.CURSOR, "sha256": SHA256},
+    )
     def page() -> Response:
         caller = principal()
         limit = query_int("limit", 100, minimum=1, maximum=MAX_PAGE)
@@ -90,11 +119,13 @@ def blueprint(objects: Objects, openings: Openings, uploads: Uploads, removal: R
 
     @routes.get("/objects/<object_id>")
     @needs(READ, USER, LEASE)
+    @describe("An object, and which parts of it are there.", {200: schemas.OBJECT})
     def one(object_id: str) -> Response:
         return jsonify(show(readable(objects, object_id)))
 
     @routes.delete("/objects/<object_id>")
     @needs(WRITE)
+    @describe("Delete an object that no job holds.", {204: None}, errors=(OBJECT_IN_USE,))
     def delete(object_id: str) -> Response:
         removal.delete(principal().account_id, object_id)
         return no_content()

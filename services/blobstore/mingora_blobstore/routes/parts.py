@@ -8,12 +8,22 @@ from flask import Blueprint, Response, jsonify, request
 
 from mingora_blobstore.domain.objects import OPEN, is_sha256
 from mingora_blobstore.domain.uploads import check_index, part_index, refusal
+from mingora_blobstore.routes import schemas
 from mingora_blobstore.store.content import PIECE
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.uploads import Uploads
 from mingora_common.auth import LEASE, USER, WRITE
-from mingora_common.errors import DIGEST_MISMATCH, INVALID_REQUEST, ServiceError
+from mingora_common.errors import (
+    DIGEST_MISMATCH,
+    INVALID_REQUEST,
+    OBJECT_CORRUPT,
+    OBJECT_FROZEN,
+    PART_CONFLICT,
+    ServiceError,
+)
 from mingora_common.http import content_length, needs, principal
+from mingora_common.openapi import OCTETS, describe
+from mingora_common.schemas import BYTES, SHA256, one_of
 
 
 def blueprint(objects: Objects, uploads: Uploads) -> Blueprint:
@@ -22,6 +32,17 @@ def blueprint(objects: Objects, uploads: Uploads) -> Blueprint:
 
     @routes.put("/objects/<object_id>/parts/<index>")
     @needs(WRITE, USER, LEASE)
+    @describe(
+        "Send a part's bytes. The same bytes again succeed.",
+        {200: schemas.PART},
+        body=BYTES,
+        body_media=OCTETS,
+        query={"complete": one_of("0", "1")},
+        headers={"X-Content-SHA256": SHA256},
+        needed=("X-Content-SHA256",),
+        path={"index": schemas.INDEX},
+        errors=(PART_CONFLICT, OBJECT_FROZEN, OBJECT_CORRUPT, DIGEST_MISMATCH),
+    )
     def put(object_id: str, index: str) -> Response:
         number = part_index(index)
         item, held = objects.find_with_part(principal().account_id, object_id, number)

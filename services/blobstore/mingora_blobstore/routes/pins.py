@@ -7,11 +7,13 @@ from typing import Any
 from flask import Blueprint, Response, jsonify
 
 from mingora_blobstore.domain.objects import is_sha256
+from mingora_blobstore.routes import schemas
 from mingora_blobstore.store.pins import StoredPins
 from mingora_common.blobs import ObjectRef
-from mingora_common.errors import INVALID_REQUEST, NOT_FOUND, ServiceError
+from mingora_common.errors import INPUT_MISSING, INVALID_REQUEST, NOT_FOUND, ServiceError
 from mingora_common.http import check_internal_key, json_body, no_content
 from mingora_common.ids import is_id
+from mingora_common.openapi import INTERNAL_KEY, describe
 
 
 def blueprint(pins: StoredPins, internal_key: str) -> Blueprint:
@@ -23,6 +25,13 @@ def blueprint(pins: StoredPins, internal_key: str) -> Blueprint:
         check_internal_key(internal_key)
 
     @routes.post("/internal/pins")
+    @describe(
+        "Hold objects for a job or an attempt, all or none.",
+        {200: schemas.PINNED},
+        body=schemas.PINS,
+        errors=(INPUT_MISSING,),
+        key=INTERNAL_KEY,
+    )
     def pin() -> Response:
         body = json_body(("owner", "accountId", "objects"))
         owner, account_id, items = body.get("owner"), body.get("accountId"), body.get("objects")
@@ -35,6 +44,7 @@ def blueprint(pins: StoredPins, internal_key: str) -> Blueprint:
         return jsonify(pinned=pins.pin(str(owner), str(account_id), [_ref(item) for item in items]))
 
     @routes.delete("/internal/pins/<owner>")
+    @describe("Let go of all that an owner holds.", {204: None}, path={"owner": schemas.OWNER}, key=INTERNAL_KEY)
     def release(owner: str) -> Response:
         if not _is_owner(owner):
             raise ServiceError(NOT_FOUND)

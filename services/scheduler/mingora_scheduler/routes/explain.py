@@ -10,7 +10,9 @@ from mingora_common.auth import READ
 from mingora_common.errors import NOT_FOUND, ServiceError
 from mingora_common.http import needs, principal
 from mingora_common.ids import is_id
+from mingora_common.openapi import describe
 from mingora_scheduler.domain.explain import KNOWN
+from mingora_scheduler.routes import schemas
 from mingora_scheduler.store.explain import ExplainStore
 
 
@@ -20,6 +22,7 @@ def blueprint(store: ExplainStore) -> Blueprint:
 
     @routes.get("/explain/<job_id>")
     @needs(READ)
+    @describe("What a job waits for.", {200: schemas.EXPLANATION})
     def explain(job_id: str) -> dict[str, Any]:
         found = store.explain(principal().account_id, job_id) if is_id("job", job_id) else None
         if found is None:

@@ -9,7 +9,16 @@ from typing import Any, TypeVar, cast
 from flask import Blueprint, Response, jsonify, request
 
 from mingora_common.auth import LEASE, NODE, WORK
-from mingora_common.errors import INVALID_REQUEST, INVALID_TOKEN, LEASE_LOST, ServiceError
+from mingora_common.errors import (
+    INPUT_MISSING,
+    INVALID_REQUEST,
+    INVALID_TOKEN,
+    LEASE_LOST,
+    LOG_GAP,
+    LOG_INCOMPLETE,
+    NODE_BUSY,
+    ServiceError,
+)
 from mingora_common.hints import Hints
 from mingora_common.http import (
     content_length,
@@ -22,6 +31,8 @@ from mingora_common.http import (
     wait_seconds,
 )
 from mingora_common.ids import is_id
+from mingora_common.openapi import OCTETS, describe
+from mingora_common.schemas import BYTES, COUNT, identifier, number
 from mingora_common.wake import Full, Waiters, Waker
 from mingora_scheduler.domain.inputs import inputs_digest
 from mingora_scheduler.domain.leases import (
@@ -31,15 +42,15 @@ from mingora_scheduler.domain.leases import (
     READY_DEADLINE,
     STOP_GRACE_SECONDS,
 )
-from mingora_scheduler.routes import fields, reports
+from mingora_scheduler.routes import fields, reports, schemas
 from mingora_scheduler.routes.nodes import own_node
+from mingora_scheduler.routes.schemas import MAX_ATTEMPT
 from mingora_scheduler.store.changes import Changes
 from mingora_scheduler.store.leases import Grant, Holder, LeaseStore, Orders, Usage
 from mingora_scheduler.store.logs import LogStore
 
 TTL_SECONDS = LEASE_TTL // 1000
 CLAIM_ID = r"[A-Za-z0-9_-]{16,64}"
-MAX_ATTEMPT = 2**31 - 1
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -49,6 +60,12 @@ def blueprint(leases: LeaseStore, logs: LogStore, hints: Hints, waker: Waker, wa
 
     @routes.post("/nodes/<node_id>/claim")
     @needs(WORK, NODE)
+    @describe(
+        "Ask for work; a waiting read.",
+        {200: schemas.GRANT, 204: schemas.NOTHING},
+        body=schemas.CLAIM,
+        errors=(NODE_BUSY,),
+    )
     def claim(node_id: str) -> Response:
         account_id = own_node(node_id)
         body = json_body(("claimId", "wait"))
@@ -71,6 +88,7 @@ def blueprint(leases: LeaseStore, logs: LogStore, hints: Hints, waker: Waker, wa
 
     @routes.post("/nodes/<node_id>/ready")
     @needs(WORK, LEASE)
+    @describe("The inputs are there and verified.", {200: schemas.ORDERS}, body=schemas.READY, errors=(LEASE_LOST,))
     def ready(node_id: str) -> Response:
         body = json_body(("leaseId", "attempt", "inputsDigest", "wait"))
         holder = _holder(node_id, body.get("leaseId"), fields.number(body, "attempt", 1, MAX_ATTEMPT))
@@ -82,6 +100,12 @@ def blueprint(leases: LeaseStore, logs: LogStore, hints: Hints, waker: Waker, wa
 
     @routes.post("/nodes/<node_id>/heartbeat")
     @needs(WORK, LEASE)
+    @describe(
+        "Keep the lease; a waiting read of what to do.",
+        {200: schemas.ORDERS},
+        body=schemas.HEARTBEAT,
+        errors=(LEASE_LOST,),
+    )
     def heartbeat(node_id: str) -> Response:
         body = json_body(("leaseId", "attempt", "usage", "wait", "started"))
         holder = _holder(node_id, body.get("leaseId"), fields.number(body, "attempt", 1, MAX_ATTEMPT))
@@ -94,6 +118,20 @@ def blueprint(leases: LeaseStore, logs: LogStore, hints: Hints, waker: Waker, wa
 
     @routes.put("/nodes/<node_id>/logs")
     @needs(WORK, LEASE)
+    @describe(
+        "Append to the rank's log.",
+        {200: schemas.ACKED},
+        body=BYTES,
+        body_media=OCTETS,
+        query={
+            "leaseId": identifier("lease"),
+            "attempt": number(1, MAX_ATTEMPT),
+            "offset": COUNT,
+            "truncated": number(0, 1),
+        },
+        needed=("leaseId", "attempt"),
+        errors=(LEASE_LOST, LOG_GAP),
+    )
     def append(node_id: str) -> dict[str, int]:
         holder = _holder(node_id, request.args.get("leaseId"), query_int("attempt", 0, maximum=MAX_ATTEMPT))
         offset = query_int("offset", 0)
@@ -110,6 +148,12 @@ def blueprint(leases: LeaseStore, logs: LogStore, hints: Hints, waker: Waker, wa
     @routes.post("/nodes/<node_id>/report")
     @_replayable(leases)
     @needs(WORK, LEASE)
+    @describe(
+        "How the rank ended.",
+        {200: schemas.REPORTED},
+        body=schemas.REPORT,
+        errors=(LEASE_LOST, LOG_INCOMPLETE, INPUT_MISSING),
+    )
     def report(node_id: str) -> dict[str, str]:
         body = json_body(reports.FIELDS)
         holder = _holder(node_id, body.get("leaseId"), fields.number(body, "attempt", 1, MAX_ATTEMPT))

@@ -8,12 +8,13 @@ from flask import Blueprint, Response, jsonify
 
 from mingora_common.auth import NODE, READ, USER, WORK, WRITE
 from mingora_common.clock import Clock
-from mingora_common.errors import NOT_FOUND, ServiceError
+from mingora_common.errors import NOT_FOUND, QUOTA_EXCEEDED, ServiceError
 from mingora_common.hints import Hints
 from mingora_common.http import json_body, needs, no_content, principal
 from mingora_common.ids import is_id
+from mingora_common.openapi import Answer, describe
 from mingora_common.wake import Waker
-from mingora_scheduler.routes import fields, records
+from mingora_scheduler.routes import fields, records, schemas
 from mingora_scheduler.store.nodes import NodeStore, as_node
 
 
@@ -23,6 +24,12 @@ def blueprint(nodes: NodeStore, clock: Clock, hints: Hints, waker: Waker) -> Blu
 
     @routes.post("/nodes")
     @needs(WORK, USER, NODE)
+    @describe(
+        "Register a node, or bring its record up to date.",
+        {201: schemas.REGISTERED, 200: Answer(schemas.REGISTERED, says="It was known.")},
+        body=schemas.NODE,
+        errors=(QUOTA_EXCEEDED,),
+    )
     def register() -> tuple[dict[str, Any], int]:
         record = records.record(json_body(records.FIELDS))
         me = principal()
@@ -40,6 +47,7 @@ def blueprint(nodes: NodeStore, clock: Clock, hints: Hints, waker: Waker) -> Blu
 
     @routes.get("/nodes")
     @needs(READ)
+    @describe("The account's nodes.", {200: schemas.NODES})
     def listed() -> Response:
         now = clock.now()
         rows = nodes.listed(principal().account_id)
@@ -49,6 +57,7 @@ def blueprint(nodes: NodeStore, clock: Clock, hints: Hints, waker: Waker) -> Blu
 
     @routes.delete("/nodes/<node_id>")
     @needs(WRITE)
+    @describe("Remove a node; its tokens end.", {204: None})
     def remove(node_id: str) -> Response:
         if not is_id("node", node_id):
             raise ServiceError(NOT_FOUND)
@@ -57,6 +66,7 @@ def blueprint(nodes: NodeStore, clock: Clock, hints: Hints, waker: Waker) -> Blu
 
     @routes.post("/nodes/<node_id>/pause")
     @needs(WORK, NODE)
+    @describe("Take no jobs for now, or again.", {204: None}, body=schemas.PAUSE)
     def pause(node_id: str) -> Response:
         me = own_node(node_id)
         body = json_body(("paused", "reason"))
