@@ -31,8 +31,10 @@ def head() -> str:
     return _known()[0]
 
 
-def upgrade(url: str) -> None:
-    """Migrate the database at ``url`` to the newest schema. Safe to call at every start, from several processes.
+def upgrade(url: str, revision: str = "head") -> None:
+    """Migrate the database at ``url`` to the newest schema, or up to an earlier ``revision``.
+
+    Safe to call at every start, from several processes.
 
     Raises:
         SchemaError: the database was made by newer code, or holds something else.
@@ -40,7 +42,7 @@ def upgrade(url: str) -> None:
     with _alone(url) as connection:
         _refuse_newer(connection)
         _refuse_foreign(connection)
-        command.upgrade(_config(connection), "head")
+        command.upgrade(_config(connection), revision)
         connection.commit()
 
 
