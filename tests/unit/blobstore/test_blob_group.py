@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import pytest
+
 from mingora_blobstore.store.group import Group
 
 
