@@ -14,15 +14,25 @@ USER = "10001:10001"
 # Named volumes and whether they can be written; nothing of the host is mounted anywhere.
 MOUNTS = {
     "gateway": {"/var/lib/mingora/gateway": True},
-    "api": {"/run/mingora/database": False, "/run/mingora/redis": False, "/run/mingora/internal": False},
-    "scheduler": {"/run/mingora/database": False, "/run/mingora/redis": False, "/run/mingora/internal": False},
+    "api": {
+        "/run/mingora/database": False, "/run/mingora/redis": False, "/run/mingora/internal": False,
+        "/run/mingora/metrics": False,
+    },
+    "scheduler": {
+        "/run/mingora/database": False, "/run/mingora/redis": False, "/run/mingora/internal": False,
+        "/run/mingora/metrics": False,
+    },
     "scheduler-tasks": {"/run/mingora/database": False, "/run/mingora/redis": False},
     "blobstore": {
         "/var/lib/mingora/content": True, "/run/mingora/database": False, "/run/mingora/internal": False,
+        "/run/mingora/metrics": False,
     },
     "redis": {"/run/mingora/redis": False},
     "postgres": {"/var/lib/postgresql/data": True, "/run/mingora/database": False},
-    "init": {"/run/mingora/database": True, "/run/mingora/redis": True, "/run/mingora/internal": True},
+    "init": {
+        "/run/mingora/database": True, "/run/mingora/redis": True, "/run/mingora/internal": True,
+        "/run/mingora/metrics": True,
+    },
     "migrate": {"/run/mingora/database": False},
 }  # fmt: skip
 NETWORKS = {
@@ -94,10 +104,10 @@ def test_every_service_has_a_health_check_and_passes_it(compose_stack: ComposeSt
 
 @pytest.mark.req("OPS-1")
 def test_no_secret_stands_in_a_container_s_settings(compose_stack: ComposeStack) -> None:
-    files = "/run/mingora/database/password /run/mingora/redis/password /run/mingora/internal/key"
+    files = "/run/mingora/database/password /run/mingora/redis/password /run/mingora/*/key"
     said = compose_stack.compose("exec", "--no-TTY", "api", "sh", "-c", f"for f in {files}; do cat $f; echo; done")
     secrets = said.split()
-    assert len(secrets) == 3
+    assert len(secrets) == 4
     assert min(map(len, secrets)) >= 32
     for service in [*SERVICES, *ONE_SHOTS]:
         told = json.dumps(compose_stack.inspect(service))

@@ -11,7 +11,9 @@ import pytest
 from mingora_api.config import Config as ApiConfig
 from mingora_blobstore.config import Config as BlobstoreConfig
 from mingora_common.config import ConfigError
+from mingora_common.serving import Address
 from mingora_scheduler.config import Config as SchedulerConfig
+from mingora_scheduler.config import TaskConfig
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,7 +46,8 @@ class Recording(Mapping[str, str]):
 @pytest.mark.req("OPS-2")
 def test_every_setting_is_documented_and_every_documented_setting_is_read() -> None:
     environment = Recording()
-    for config in (ApiConfig, BlobstoreConfig, SchedulerConfig):
+    Address.from_env(environment)
+    for config in (ApiConfig, BlobstoreConfig, SchedulerConfig, TaskConfig):
         with pytest.raises(ConfigError):
             config.from_env(environment)
     text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")

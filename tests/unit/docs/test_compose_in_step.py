@@ -1,0 +1,89 @@
+"""compose.yaml is in step with the services' settings and with its own document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from mingora_api.config import Config as ApiConfig
+from mingora_blobstore.config import Config as BlobstoreConfig
+from mingora_common.serving import Address
+from mingora_scheduler.config import Config as SchedulerConfig
+from mingora_scheduler.config import TaskConfig
+
+ROOT = Path(__file__).parents[3]
+COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE)["services"]
+READERS: dict[str, tuple[Callable[[Mapping[str, str]], object], ...]] = {
+    "api": (ApiConfig.from_env, Address.from_env),
+    "blobstore": (BlobstoreConfig.from_env, Address.from_env),
+    "scheduler": (SchedulerConfig.from_env, Address.from_env),
+    "scheduler-tasks": (TaskConfig.from_env,),
+}
+FILES = {
+    "/run/mingora/database/url": "postgresql+psycopg://mingora:0123456789abcdefghijklmnopqrstuv@postgres:5432/mingora",
+    "/run/mingora/redis/url": "redis://:0123456789abcdefghijklmnopqrstuv@redis:6379/0",
+    "/run/mingora/internal/key": "0123456789abcdefghijklmnopqrstuv",
+    "/run/mingora/metrics/key": "zyxwvutsrqponmlkjihgfedcba987654",
+}
+
+
+class Recording(Mapping[str, str]):
+    """A service's environment that remembers what was asked of it."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self.values_ = values
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.asked.add(name)
+        return self.values_[name]
+
+    def __iter__(self) -> Any:
+        return iter(self.values_)
+
+    def __len__(self) -> int:
+        return len(self.values_)
+
+
+@pytest.mark.req("OPS-1")
+@pytest.mark.parametrize("service", READERS)
+def test_a_service_gets_the_settings_that_it_reads_and_no_others(service: str, tmp_path: Path) -> None:
+    environment = {}
+    for name, value in SERVICES[service]["environment"].items():
+        if name.endswith("_FILE") and value in FILES:
+            copy = tmp_path / name
+            copy.write_text(FILES[value])
+            environment[name] = str(copy)
+        else:
+            environment[name] = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+    recording = Recording(environment)
+    for read in READERS[service]:
+        read(recording)  # complete: nothing raises
+    assert set(environment) <= recording.asked
+    mounted = {volume.split(":")[1] for volume in SERVICES[service]["volumes"]}
+    files = {value for name, value in SERVICES[service]["environment"].items() if value.startswith("/run/mingora/")}
+    assert {file.rpartition("/")[0] for file in files} == {path for path in mounted if path.startswith("/run/mingora/")}
+
+
+@pytest.mark.req("OPS-1")
+def test_every_variable_of_compose_is_documented_and_every_documented_one_is_there() -> None:
+    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    table = text.partition("## Variables")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \|", table, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(re.findall(r"\$\{(\w+)", COMPOSE))
+
+
+@pytest.mark.req("OPS-1")
+def test_every_image_is_pinned_and_can_be_named_by_the_site() -> None:
+    upstream = re.findall(r"\$\{(\w+_IMAGE):-([^$}]+)\}", COMPOSE)
+    assert {name for name, _ in upstream} >= {"BASE_IMAGE", "REDIS_IMAGE", "POSTGRES_IMAGE", "GATEWAY_IMAGE"}
+    assert [image for _, image in upstream if not re.search(r":\d+\.\d+(\.\d+)?(-[a-z0-9-]+)?$", image)] == []
+    dockerfiles = "".join((ROOT / path).read_text() for path in ("services/Dockerfile", "deploy/gateway/Dockerfile"))
+    for name, image in re.findall(r"^ARG (\w+)=([^$\s]+)$", dockerfiles, re.MULTILINE):
+        assert (name, image) in upstream
