@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from service.common.test_common_migration import KILLED
 from support import START
 
 from mingora_common.auth import hash_token
@@ -241,8 +242,6 @@ def test_another_programs_database_is_left_alone(bare_url: str) -> None:
 @pytest.mark.req("OPS-1")
 @pytest.mark.parametrize("statements", [1, 7, 20])
 def test_a_killed_migration_is_done_again_on_a_server_too(postgres_url: str, statements: int) -> None:
-    from test_common_migration import KILLED
-
     migrate.downgrade(postgres_url, "base")
     command = [sys.executable, "-c", KILLED, postgres_url, str(statements)]
     killed = subprocess.run(command, capture_output=True, timeout=60, env=dict(os.environ))
