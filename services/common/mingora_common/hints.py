@@ -6,7 +6,7 @@ what may be enqueued, and the task worker runs nothing else.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 import redis
 import structlog
@@ -66,6 +66,13 @@ def waiting_mark(task: str, argument: str) -> str:
     return f"mingora:waiting:{task.rpartition('.')[2]}:{argument}"
 
 
+def bound(client: redis.Redis, mark: str, seconds: int) -> None:
+    """See to it that a mark that is there ends in time: one without an end, which isn't ours, would hold for ever."""
+    left = cast(int, client.ttl(mark))  # -1: no end; -2: no mark
+    if left == -1 or left > seconds:
+        client.expire(mark, seconds)
+
+
 class RedisHints:
     """Hints over RQ with JSON messages."""
 
@@ -96,7 +103,9 @@ class RedisHints:
                 _log.warning("hint_lost", task=task, error="the queue is full")
                 return
             marked = bool(self._client.set(mark, "1", nx=True, ex=MARK_SECONDS))
-            if marked:
+            if not marked:
+                bound(self._client, mark, MARK_SECONDS)
+            else:
                 faults.point("hint.before")
                 self._queue.enqueue(task, argument, meta=logs.trace(), result_ttl=0, failure_ttl=3600, job_timeout=60)
         except redis.RedisError as error:

@@ -175,6 +175,6 @@ class Listener(threading.Thread):
             while not self._stopping.is_set():
                 message = channel.get_message(timeout=1.0)
                 if message is not None:
-                    topics = message["data"].decode().split("\n")
+                    topics = message["data"].decode("utf-8", "replace").split("\n")
                     for waiters in self._waiters:
                         waiters.wake(topics)

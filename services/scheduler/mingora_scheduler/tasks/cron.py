@@ -12,8 +12,9 @@ from rq.cron import CronJob, CronScheduler
 from rq.exceptions import StopRequested
 from rq.serializers import JSONSerializer
 
-from mingora_common.hints import QUEUE
+from mingora_common.hints import QUEUE, bound
 from mingora_common.wake import connect
+from mingora_scheduler.tasks.keys import set_right
 from mingora_scheduler.tasks.sweeps import SECONDS_BETWEEN, sweep_mark
 
 # How long a sweep that never ran (its worker was killed) keeps the next one from being enqueued.
@@ -28,7 +29,9 @@ class Sweep(CronJob):
     """A sweep by name, enqueued as JSON unless one of the name waits already."""
 
     def enqueue(self, connection: redis.Redis) -> Any:
-        if not connection.set(sweep_mark(self.func_name), "1", nx=True, ex=MARK_SECONDS):
+        mark = sweep_mark(self.func_name)
+        if not connection.set(mark, "1", nx=True, ex=MARK_SECONDS):
+            bound(connection, mark, MARK_SECONDS)
             return None
         queue = Queue(self.queue_name, connection=connection, serializer=JSONSerializer)
         return queue.enqueue(self.func_name, result_ttl=0, failure_ttl=3600, job_timeout=60)
@@ -67,6 +70,7 @@ class CronThread(threading.Thread):
         while not self._stopping.is_set():
             try:
                 with connect(self._redis_url) as client:
+                    set_right(client)
                     Cron(client, self._stopping).start()  # type: ignore[no-untyped-call]
             except Exception as error:  # noqa: BLE001 - whatever ends a cron, the sweeps must go on
                 _log.warning("cron_lost", error=error.__class__.__name__)

@@ -37,6 +37,7 @@ from mingora_scheduler.config import TaskConfig
 from mingora_scheduler.store.figures import DONE, ENDED_BADLY, SWEPT, TASK
 from mingora_scheduler.tasks.context import Context, configure
 from mingora_scheduler.tasks.cron import CronThread
+from mingora_scheduler.tasks.keys import set_right
 
 RESTART_SECONDS = 0.5
 # RQ blocks on its queue for this long less 15 s: how soon it notices a connection that died without a word.
@@ -60,6 +61,11 @@ class TaskJob(Job):
             _log.error("task_refused", job=self.id)
             raise TaskRefused
         return import_attribute(self.func_name)
+
+    def restore(self, raw_data: Any) -> None:
+        """As RQ's, without trying again or repeating: a task that failed is caught up with by a sweep."""
+        super().restore(raw_data)
+        self.retries_left = self.retry_intervals = self.repeats_left = self.repeat_intervals = None
 
     def perform(self) -> Any:
         faults.entered(f"tasks.{str(self.func_name).rpartition('.')[2]}")
@@ -154,9 +160,12 @@ class Tasks:
     def _work(self) -> None:
         try:
             with connect(self._redis_url, blocking=True) as client:
+                set_right(client)
                 self._worker = TaskWorker(client, self._alive_file)
                 self._worker.work(logging_level="WARNING")
-        except (redis.RedisError, OSError) as error:
+        except StopRequested:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever somebody left in Redis, the next task may be a good one
             _log.warning("worker_lost", error=error.__class__.__name__)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
