@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import cli_start, logs, stack_idle, submit, upload
+from bench import cli_start, gateway, logs, stack_idle, submit, upload
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "cli": cli_start.run,
@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "submit": submit.run,
     "upload": upload.run,
     "logs": logs.run,
+    "gateway": gateway.run,
 }
 
 # What the main job is measured by.
