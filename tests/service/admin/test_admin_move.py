@@ -185,8 +185,7 @@ def test_an_import_that_fails_late_leaves_nothing(
     archive: Path, admin: Admin, target_url: str, content: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The archive changes between the check and the import: the worst moment, with all bytes stored."""
-    monkeypatch.setattr(importing, "verify", lambda path: {})
-    monkeypatch.setattr("mingora_stack.admin.cli.verify", lambda path: {})
+    monkeypatch.setattr("mingora_stack.admin.cli.verify", lambda stream: None)
     archive.write_bytes(other_row(archive.read_bytes()))
     assert "altered" in admin(target_url, content, "import", str(archive), fails=1)
     assert tables_are_empty(target_url) and parts_in(content) == 0
@@ -350,9 +349,13 @@ def test_an_export_to_a_pipe_and_a_stack_folder_filled_from_it(
     done = subprocess.run([*command, "export", "-"], env=environ, capture_output=True, check=True)
     assert b"Exported" in done.stderr
     path, folder = tmp_path / "piped", tmp_path / "data folder"
-    path.write_bytes(done.stdout)
     bare = {name: value for name, value in environ.items() if name not in ("DATABASE_URL", "MINGORA_CONTENT_FILE")}
-    into = subprocess.run([*command, "--data", str(folder), "import", str(path)], env=bare, capture_output=True)
+    filling = [*command, "--data", str(folder), "import"]
+    path.write_bytes(done.stdout[:-20_000])
+    for name in (str(path), "-"):
+        refused = subprocess.run([*filling, name], env=bare, input=path.read_bytes(), capture_output=True)
+        assert refused.returncode == 1 and b"cut off" in refused.stderr and b"Traceback" not in refused.stderr
+    into = subprocess.run([*filling, "-"], env=bare, input=done.stdout, capture_output=True)
     assert into.returncode == 0, into.stderr
     assert {entry.name for entry in folder.iterdir()} >= {"platform.sqlite", "content.sqlite", "secrets"}
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.glob("*.sqlite")} == {0o600}

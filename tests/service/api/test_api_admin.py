@@ -216,3 +216,11 @@ def test_the_default_tenant_is_made_once(database_url: str, clock: FakeClock) ->
     with database.read() as connection:
         assert [row.name for row in accounts.list_tenants(connection)] == ["default"]
     database.close()
+
+
+@pytest.mark.req("OPS-1")
+def test_the_schema_is_taken_back_only_to_one_that_there_was(admin: Admin, database_url: str) -> None:
+    admin("account", "create", "ali")
+    assert "knows 0001" in admin("migrate", "--down-to", "base", fails=1)
+    assert admin("migrate", "--down-to", "0001")["migrated"]
+    assert [account["name"] for account in admin("account", "list")["accounts"]] == ["ali"]

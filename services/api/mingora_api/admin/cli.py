@@ -18,7 +18,7 @@ from mingora_api.store.accounts import ensure_default_tenant
 from mingora_common.clock import SystemClock
 from mingora_common.config import ConfigError
 from mingora_common.db.engine import Database
-from mingora_common.db.migrate import SchemaError
+from mingora_common.db.migrate import SchemaError, downgrade, known
 from mingora_common.db.reach import DatabaseAway, telling
 from mingora_common.db.schema import API
 
@@ -54,7 +54,12 @@ def parser(more: Callable[[Any], None] | None = None) -> argparse.ArgumentParser
     root.add_argument("--data", metavar="DIR", help="the embedded stack's data folder (else DATABASE_URL is used)")
     root.add_argument("--json", action="store_true", help="print one JSON object")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
-    leaf(commands, "migrate", _migrate, "make the database, or bring it to this version's schema", whole=True)
+    migrate = leaf(commands, "migrate", _migrate, "make the database, or bring it to this version's schema", whole=True)
+    migrate.add_argument(
+        "--down-to",
+        metavar="SCHEMA",
+        help="take it back to an older schema, before older software (docs/operations.md)",
+    )
     _tenant_commands(_branch(commands, "tenant", "groups of accounts"))
     _account_commands(_branch(commands, "account", "who may log in, and how much they hold"))
     _token_commands(_branch(commands, "token", "logins and workers"))
@@ -121,7 +126,13 @@ def _line_count(text: str) -> int:
     return int(text)
 
 
-def _migrate(url: str, _arguments: argparse.Namespace, output: Output) -> None:
+def _migrate(url: str, arguments: argparse.Namespace, output: Output) -> None:
+    if arguments.down_to is not None:
+        if arguments.down_to not in known():
+            raise AdminError(f"There is no schema {arguments.down_to}. This version knows {', '.join(known())}.")
+        downgrade(url, arguments.down_to)
+        output.result(f"The database has schema {arguments.down_to}.", migrated=True)
+        return
     migrated(url)
     database = Database(url, API)
     try:

@@ -26,9 +26,14 @@ class SchemaError(Exception):
     """The database is older or newer than this code; the message names the fix."""
 
 
+def known() -> list[str]:
+    """The revisions of this code, the newest first."""
+    return [script.revision for script in ScriptDirectory.from_config(_scripts()).walk_revisions()]
+
+
 def head() -> str:
     """The revision of this code's schema."""
-    return _known()[0]
+    return known()[0]
 
 
 def upgrade(url: str, revision: str = "head") -> None:
@@ -107,7 +112,7 @@ def _whole_or_not_at_all(engine: sa.Engine) -> None:
 
 def _refuse_newer(connection: sa.Connection) -> None:
     current = _current(connection)
-    if current is not None and current not in _known():
+    if current is not None and current not in known():
         raise SchemaError(
             f"The database has schema {current}, which this code doesn't know: it was made by a newer Mingora. "
             "Upgrade the software, or restore a back-up of before its upgrade."
@@ -141,11 +146,6 @@ def _current(connection: sa.Connection) -> str | None:
     revision = MigrationContext.configure(connection).get_current_revision()
     connection.rollback()
     return revision
-
-
-def _known() -> list[str]:
-    """The revisions of this code, the newest first."""
-    return [script.revision for script in ScriptDirectory.from_config(_scripts()).walk_revisions()]
 
 
 def _config(connection: sa.Connection) -> Config:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mingora_api.admin import cli as api_cli
 from mingora_api.admin.cli import leaf
@@ -16,6 +18,7 @@ from mingora_api.admin.output import Output, note
 from mingora_api.admin.session import AdminError, operator, sqlite_path
 from mingora_api.store import audit
 from mingora_blobstore.server import check_content
+from mingora_blobstore.store.content import PIECE
 from mingora_blobstore.store.sqlite_content import SqliteContent
 from mingora_common import __version__
 from mingora_common.clock import SystemClock
@@ -31,7 +34,7 @@ from mingora_stack.admin.outfile import written
 from mingora_stack.errors import StackError
 from mingora_stack.folder import DataFolder
 
-STDOUT = "-"
+STDIO = "-"
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +46,7 @@ def _commands(commands: Any) -> None:
     export = leaf(commands, "export", _export, "write the whole platform into an archive, while it runs", whole=True)
     export.add_argument("file", metavar="FILE", help="a file that doesn't exist yet; - is stdout")
     fill = leaf(commands, "import", _import, "fill an empty platform from an archive", whole=True)
-    fill.add_argument("file", metavar="FILE", type=Path, help="what `mingora-admin export` wrote")
+    fill.add_argument("file", metavar="FILE", help="what `mingora-admin export` wrote; - is stdin")
 
 
 def _export(url: str, arguments: argparse.Namespace, output: Output) -> None:
@@ -54,17 +57,17 @@ def _export(url: str, arguments: argparse.Namespace, output: Output) -> None:
     migrate.check(url)
     if not content_file.exists():
         raise AdminError(f"There is no content file {content_file}. Run this where blobstore's volume is.")
-    if arguments.file == STDOUT and sys.stdout.isatty():
+    if arguments.file == STDIO and sys.stdout.isatty():
         raise AdminError("An archive is no text for a terminal: name a file, or pipe it on.")
     database, content, clock = Database(url, schema.API), SqliteContent(str(content_file)), SystemClock()
     try:
         with _told(), telling(database.url):
             with database.write() as connection:
                 audit.record(connection, clock.now(), operator(), "platform.export")
-            exporter = Exporter(database, content, clock, __version__)
+            exporter = Exporter(database, content, clock, __version__, content_file.parent)
             with (
                 contextlib.nullcontext(sys.stdout.buffer)
-                if arguments.file == STDOUT
+                if arguments.file == STDIO
                 else written(Path(arguments.file)) as stream
             ):
                 done = exporter.run(stream)
@@ -74,7 +77,7 @@ def _export(url: str, arguments: argparse.Namespace, output: Output) -> None:
     if done.lost_parts:
         note(f"{done.lost_parts} parts were not there or damaged: they are as lost in the archive as they are here.")
     text = f"Exported {done.rows} rows and {done.parts} parts ({done.part_bytes} bytes)."
-    if arguments.file == STDOUT:
+    if arguments.file == STDIO:
         note(text)
     else:
         output.result(text, rows=done.rows, parts=done.parts, partBytes=done.part_bytes, lostParts=done.lost_parts)
@@ -82,12 +85,13 @@ def _export(url: str, arguments: argparse.Namespace, output: Output) -> None:
 
 def _import(url: str, arguments: argparse.Namespace, output: Output) -> None:
     content_file = _content_file(arguments)
-    with _told(), _alone(arguments):
-        verify(arguments.file)
+    with _told(), _alone(arguments), _archive(arguments.file, content_file.parent) as archive:
+        verify(archive)
+        archive.seek(0)
         migrate.upgrade(url)
         check_content(str(content_file))
         with opened(url, content_file) as (database, content), telling(database.url):
-            done = Importer(database, content, SystemClock(), operator()).run(arguments.file)
+            done = Importer(database, content, SystemClock(), operator(), content_file.parent).run(archive)
     if done.lost_parts:
         note(f"{done.lost_parts} parts were lost already where the archive was made.")
     output.result(
@@ -106,6 +110,19 @@ def _alone(arguments: argparse.Namespace) -> Iterator[None]:
     folder.prepare()
     with folder.claim():
         yield
+
+
+@contextlib.contextmanager
+def _archive(name: str, scratch: Path) -> Iterator[BinaryIO]:
+    """The archive as a file that can be read twice: stdin is put aside, where its content will need the room anyway."""
+    if name != STDIO:
+        with open(name, "rb") as file:
+            yield file
+        return
+    with tempfile.TemporaryFile(dir=scratch) as aside:
+        shutil.copyfileobj(sys.stdin.buffer, aside, PIECE)
+        aside.seek(0)
+        yield aside
 
 
 def _content_file(arguments: argparse.Namespace) -> Path:

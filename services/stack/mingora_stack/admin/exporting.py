@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from mingora_blobstore.domain.objects import PartKey
@@ -42,9 +43,10 @@ class Exported:
 
 
 class Exporter:
-    """One run over a platform and its content."""
+    """One run over a platform and its content; ``scratch`` is a folder with room for temporary files."""
 
-    def __init__(self, database: Database, content: SqliteContent, clock: Clock, software: str) -> None:
+    def __init__(self, database: Database, content: SqliteContent, clock: Clock, software: str, scratch: Path) -> None:
+        self._scratch = scratch
         self._database = database
         self._content = content
         self._clock = clock
@@ -62,7 +64,7 @@ class Exporter:
             "tables": rows.columns(),
         }
         writer = Writer(stream, manifest, now)
-        with KeySet() as sent, contextlib.ExitStack() as held:
+        with KeySet(self._scratch) as sent, contextlib.ExitStack() as held:
             self._send_most(writer, sent)
             with self._content.frozen():
                 snapshot = held.enter_context(self._database.snapshot())

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import sqlalchemy as sa
 
@@ -48,47 +48,47 @@ class Imported:
     lost_parts: int
 
 
-def verify(path: Path) -> dict[str, Any]:
-    """Read and check the whole archive; its manifest.
+def verify(stream: BinaryIO) -> None:
+    """Read and check a whole archive.
 
     Raises:
         ArchiveError: it is cut off or altered.
         ImportRefused: it doesn't fit this code's schema.
     """
     progress = Progress("Checked")
-    with path.open("rb") as stream:
-        reader = Reader(stream)
-        manifest = reader.manifest
-        if manifest.get("tables") != rows.columns():
-            raise ImportRefused(
-                f"The archive was written by Mingora {manifest.get('software')} with schema {manifest.get('schema')}, "
-                "which has other tables. Import it with that version, then upgrade."
-            )
-        for member in reader.members():
-            progress.add(len(member.data) if isinstance(member, Part) else 0)
-    return manifest
+    reader = Reader(stream)
+    manifest = reader.manifest
+    if manifest.get("tables") != rows.columns():
+        raise ImportRefused(
+            f"The archive was written by Mingora {manifest.get('software')} with schema {manifest.get('schema')}, "
+            "which has other tables. Import it with that version, then upgrade."
+        )
+    for member in reader.members():
+        progress.add(len(member.data) if isinstance(member, Part) else 0)
 
 
 class Importer:
-    """One run. ``database`` was opened as ``schema.WHOLE`` and has this code's schema."""
+    """One run. ``database`` was opened as ``schema.WHOLE`` and has this code's schema; ``scratch`` is a folder that has
+    room for temporary files."""
 
-    def __init__(self, database: Database, content: SqliteContent, clock: Clock, actor: Actor) -> None:
+    def __init__(self, database: Database, content: SqliteContent, clock: Clock, actor: Actor, scratch: Path) -> None:
+        self._scratch = scratch
         self._database = database
         self._content = content
         self._clock = clock
         self._actor = actor
         self._progress = Progress("Imported")
 
-    def run(self, path: Path) -> Imported:
-        """Import a verified archive.
+    def run(self, stream: BinaryIO) -> Imported:
+        """Import a verified archive, from its beginning.
 
         Raises:
             ImportRefused: the platform isn't empty, or content was removed meanwhile.
             ArchiveError: the archive has changed since it was verified.
         """
-        with KeySet() as stored:
+        with KeySet(self._scratch) as stored:
             try:
-                with path.open("rb") as stream, self._database.write() as connection:
+                with self._database.write() as connection:
                     self._hold(connection)
                     return self._fill(connection, Reader(stream), stored)
             except BaseException:

@@ -1,9 +1,12 @@
-"""A set of parts' keys of any size: in a temporary file that SQLite keeps, not in memory."""
+"""A set of parts' keys of any size: in a temporary file, not in memory."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -11,17 +14,21 @@ from mingora_blobstore.domain.objects import PartKey
 
 
 class KeySet:
-    """Use it as a context manager; the file is gone with it."""
+    """Use it as a context manager. Its file lies in ``folder``, has no name, and goes with the process."""
 
-    def __init__(self) -> None:
-        self._file = sqlite3.connect("", isolation_level=None)  # a private file without a name
+    def __init__(self, folder: Path) -> None:
+        descriptor, name = tempfile.mkstemp(prefix=".keys-", dir=folder)
+        os.close(descriptor)
+        self._file = sqlite3.connect(name, isolation_level=None)
         for statement in (
+            "PRAGMA journal_mode=OFF",
             "PRAGMA synchronous=OFF",
             "CREATE TABLE key (object_id, generation, idx, sha256, PRIMARY KEY (object_id, generation, idx, sha256)) "
             "WITHOUT ROWID",
             "BEGIN",
         ):
             self._file.execute(statement)
+        Path(name).unlink()
 
     def __enter__(self) -> Self:
         return self
