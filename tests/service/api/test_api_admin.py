@@ -224,3 +224,15 @@ def test_the_schema_is_taken_back_only_to_one_that_there_was(admin: Admin, datab
     assert "knows 0001" in admin("migrate", "--down-to", "base", fails=1)
     assert admin("migrate", "--down-to", "0001")["migrated"]
     assert [account["name"] for account in admin("account", "list")["accounts"]] == ["ali"]
+
+
+@pytest.mark.req("AUTH-8")
+def test_old_lines_of_the_audit_log_are_deleted_and_that_is_a_line(admin: Admin, seed: Seed) -> None:
+    now = SystemClock().now()
+    for number in range(12):
+        age = number * 10 * 86_400_000
+        seed.insert(schema.audit, at=now - age, actor="x", action=f"day-{number * 10}")
+    assert admin("audit", "--prune-days", "65")["deleted"] == 5
+    kept = {line["action"]: line["data"] for line in admin("audit")["audit"]}
+    assert "day-60" in kept and "day-70" not in kept
+    assert kept["audit.prune"] == {"days": 65, "deleted": 5}

@@ -63,8 +63,9 @@ def parser(more: Callable[[Any], None] | None = None) -> argparse.ArgumentParser
     _tenant_commands(_branch(commands, "tenant", "groups of accounts"))
     _account_commands(_branch(commands, "account", "who may log in, and how much they hold"))
     _token_commands(_branch(commands, "token", "logins and workers"))
-    audit = leaf(commands, "audit", tokens.show_audit, "who did what")
-    audit.add_argument("--last", metavar="N", type=_line_count, default=50, help="how many lines (default 50)")
+    audit = leaf(commands, "audit", tokens.audit_log, "who did what")
+    audit.add_argument("--last", metavar="N", type=_count, default=50, help="how many lines (default 50)")
+    audit.add_argument("--prune-days", metavar="D", type=_count, help="delete lines older than D days instead")
     if more is not None:
         more(commands)
     return root
@@ -120,7 +121,7 @@ def _branch(commands: Any, name: str, text: str) -> Any:
     return commands.add_parser(name, help=text, allow_abbrev=False).add_subparsers(required=True, metavar="COMMAND")
 
 
-def _line_count(text: str) -> int:
+def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 100_000:
         raise argparse.ArgumentTypeError("must be a number from 1 to 100000")
     return int(text)

@@ -8,6 +8,7 @@ from mingora_api.admin.accounts import find
 from mingora_api.admin.output import when
 from mingora_api.admin.session import AdminError, Session
 from mingora_api.store import audit, tokens
+from mingora_common.clock import DAY
 
 
 def list_tokens(session: Session, arguments: argparse.Namespace) -> None:
@@ -44,8 +45,29 @@ def revoke_token(session: Session, arguments: argparse.Namespace) -> None:
     session.output.result(f"{arguments.id} is revoked.", id=arguments.id, revoked=True)
 
 
+def audit_log(session: Session, arguments: argparse.Namespace) -> None:
+    """``audit [--last N | --prune-days D]``."""
+    if arguments.prune_days is None:
+        show_audit(session, arguments)
+    else:
+        prune_audit(session, arguments)
+
+
+def prune_audit(session: Session, arguments: argparse.Namespace) -> None:
+    """Delete lines older than so many days; that it was done is a line too."""
+    now, deleted = session.clock.now(), 0
+    while True:
+        with session.database.write() as connection:
+            gone = audit.prune(connection, now - arguments.prune_days * DAY)
+            if not gone:
+                audit.record(connection, now, session.actor, "audit.prune", days=arguments.prune_days, deleted=deleted)
+                break
+        deleted += gone
+    session.output.result(f"Deleted {deleted} lines.", deleted=deleted)
+
+
 def show_audit(session: Session, arguments: argparse.Namespace) -> None:
-    """``audit [--last N]``: the newest lines, oldest first."""
+    """The newest lines, oldest first."""
     with session.database.read() as connection:
         rows = audit.last(connection, arguments.last)
     session.output.table(

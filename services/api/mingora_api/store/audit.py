@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from mingora_common.db.schema import audit
 
 MAX_ACTOR = 200
+PRUNED_AT_ONCE = 5000  # so that no other writer waits long
 
 
 class Actor(NamedTuple):
@@ -43,3 +44,9 @@ def last(connection: sa.Connection, count: int) -> list[sa.Row[Any]]:
     """The ``count`` newest lines, oldest first."""
     newest = connection.execute(sa.select(audit).order_by(audit.c.id.desc()).limit(count)).all()
     return list(reversed(newest))
+
+
+def prune(connection: sa.Connection, before: int) -> int:
+    """Delete some of the lines older than ``before``, the oldest first; how many, and 0 when there are no more."""
+    oldest = sa.select(audit.c.id).where(audit.c.at < before).order_by(audit.c.id).limit(PRUNED_AT_ONCE)
+    return connection.execute(sa.delete(audit).where(audit.c.id.in_(oldest))).rowcount
