@@ -49,6 +49,23 @@ class ComposeStack:
             self._images = ["--env-file", str(images)]
         self.compose("build", "init", "gateway", seconds=400)
 
+    def twin(self, folder: Path) -> ComposeStack:
+        """Another project of the same images, with nothing in it yet; ``compose("down", "--volumes")`` removes it."""
+        twin = ComposeStack(folder)
+        twin._images = self._images
+        twin._env |= {name: self._env[name] for name in ("MINGORA_IMAGE", "MINGORA_GATEWAY_IMAGE")}
+        return twin
+
+    def pipe(self, *words: str, stdin: Path | None = None, stdout: Path | None = None, seconds: float = 120) -> None:
+        """``docker compose WORDS`` between files, as a shell does with ``<`` and ``>``."""
+        command = ["docker", "compose", "--project-name", self.project, *self._images, *words]
+        with open(stdin or os.devnull, "rb") as given, open(stdout or os.devnull, "wb") as taken:
+            done = subprocess.run(
+                command, env=self._env, cwd=REPOSITORY, stdin=given, stdout=taken, stderr=subprocess.PIPE,
+                timeout=seconds, check=False,
+            )  # fmt: skip
+        assert done.returncode == 0, done.stderr.decode()
+
     def up(self, *words: str) -> None:
         """Start all of it and wait until it is healthy."""
         self.compose("up", "--detach", "--wait", "--no-build", *words, seconds=UP_SECONDS)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from mingora_common.config import weakness
 from mingora_stack.errors import StackError
 
 # sockaddr_un holds 108 bytes on Linux, 104 on macOS, with the terminating zero.
@@ -89,9 +90,16 @@ class DataFolder:
             os.close(descriptor)
 
     def internal_key_file(self) -> Path:
-        """The file of the key that the services know each other by."""
-        self._made_once(self.secrets / "internal.key", secrets.token_urlsafe(32))
-        return self.secrets / "internal.key"
+        """The file of the key that the services know each other by.
+
+        Raises:
+            StackError: somebody has put a weak one there.
+        """
+        path = self.secrets / "internal.key"
+        weak = weakness(self._made_once(path, secrets.token_urlsafe(32)).strip())
+        if weak is not None:
+            raise StackError(f"The secret {path} {weak}. Delete the file: the next start makes a new one.")
+        return path
 
     def metrics_key_file(self) -> Path:
         """The file of the key that opens ``/metrics``."""

@@ -163,6 +163,15 @@ def test_the_stack_tells_of_both_of_its_files_and_stops(tmp_path: Path) -> None:
     assert re.search(r"platform\.sqlite can't be used: it isn't a database.*content\.sqlite can't be used", told)
 
 
+@pytest.mark.req("OPS-2")
+def test_the_stack_refuses_a_weak_key_that_was_put_there(tmp_path: Path) -> None:
+    secrets = tmp_path / "data" / "secrets"
+    secrets.mkdir(mode=0o700, parents=True)
+    (secrets / "internal.key").write_text("changeme")
+    told = start("mingora_stack.cli", "up", "--data", str(tmp_path / "data"), "--port", "0").stderr
+    assert "internal.key is too short" in told and "Delete the file" in told and len(told.splitlines()) == 1
+
+
 @pytest.mark.req("OPS-1")
 @pytest.mark.parametrize(
     ("url", "problem"),
