@@ -28,6 +28,8 @@ def people_text(error: MingoraError) -> str:
         "unavailable": _("The platform is not available just now."),
     }
     text = texts.get(error.code, error.message)
+    if error.fields.get("reason") == "disk_full":
+        text = _("The platform's disk is full; its operator has to make room.")
     path = error.fields.get("path")
     return f"{path}: {text}" if path and error.code in texts else text
 

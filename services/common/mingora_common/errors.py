@@ -79,3 +79,12 @@ class ServiceError(Exception):
                 **self.fields,
             }
         }
+
+
+def storage_unavailable(error: BaseException) -> ServiceError:
+    """503 for storage that can't be used now. A full disk is named (``reason``): waiting alone won't mend it."""
+    text = str(error)
+    if "disk is full" in text or "No space left on device" in text:  # as SQLite says it, and the system
+        message = "The platform's disk is full. Its operator has to make room."
+        return ServiceError(UNAVAILABLE, message, retry_after=2, reason="disk_full")
+    return ServiceError(UNAVAILABLE, retry_after=2)

@@ -232,7 +232,7 @@ def _as_service_error(error: Exception) -> ServiceError:
             return ServiceError(by_status.get(code, INVALID_REQUEST))
     if isinstance(error, PoolTimeout) or (isinstance(error, DBAPIError) and is_away(error)):
         _log.error("database_unavailable", exc_info=error)
-        return ServiceError(errors.UNAVAILABLE, retry_after=2)
+        return errors.storage_unavailable(error)
     _log.error("internal_error", exc_info=error)
     return ServiceError(errors.INTERNAL)
 

@@ -27,8 +27,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if os.name != "posix":
         print("mingora-stack runs on Linux and macOS.", file=sys.stderr)
         return 1
+    from mingora_common import logs
     from mingora_stack.errors import StackError
 
+    logs.configure("stack")  # to stderr: with --json a program reads stdout
     try:
         from mingora_stack.up import Options, up
 

@@ -18,6 +18,7 @@ FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 10.0
 STEADY_SECONDS = 30.0  # a process that has run this long is taken as healthy again
 STOP_SECONDS = 5.0
+TRIES = 8  # how often in a row a program may end by itself, which takes half a minute, before nobody tries any more
 
 
 class Backoff:
@@ -49,6 +50,7 @@ class _Child:
     started: float
     backoff: Backoff = field(default_factory=Backoff)
     restart_at: float | None = None
+    own_ends: int = 0
 
 
 class Supervisor:
@@ -73,6 +75,8 @@ class Supervisor:
         now = time.monotonic()
         for child in self._children:
             if child.restart_at is None and child.process.poll() is not None:
+                if child.process.returncode >= 0:  # whom somebody kills may be well
+                    child.own_ends = 1 if now - child.started >= STEADY_SECONDS else child.own_ends + 1
                 self._put_off(child, now, _how_it_ended(child.process.returncode))
             if child.restart_at is not None and child.restart_at <= now:
                 try:
@@ -86,6 +90,10 @@ class Supervisor:
     def failures(self, name: str) -> int:
         """How often a program has died since it last ran steadily."""
         return next(child.backoff.failures for child in self._children if child.program.name == name)
+
+    def hopeless(self) -> str | None:
+        """The program that ends by itself time and again, if one does: trying once more won't mend it."""
+        return next((child.program.name for child in self._children if child.own_ends >= TRIES), None)
 
     def stop(self) -> None:
         """Stop everything, what was started first last; what doesn't stop in time is killed."""

@@ -133,16 +133,19 @@ class _Stack:
             self._supervisor.step()
             name = missing()
             if time.monotonic() > deadline or self._supervisor.failures(name) >= HOPELESS_FAILURES:
-                raise StackError(
-                    f"{name} doesn't come up. The end of {self._logs.path(name)}:\n{self._logs.tail(name)}"
-                )
+                raise self._failure(f"{name} doesn't come up", name)
             self._signals.wait(LOOK_SECONDS)
         return False
+
+    def _failure(self, what: str, name: str) -> StackError:
+        return StackError(f"{what}. The end of {self._logs.path(name)}:\n{self._logs.tail(name)}")
 
     def _watch(self) -> None:
         checked = time.monotonic()
         while not self._signals.stopping:
             due = self._supervisor.step()
+            if (name := self._supervisor.hopeless()) is not None:
+                raise self._failure(f"{name} doesn't stay up", name)
             self._signals.wait(CERTIFICATE_CHECK_SECONDS if due is None else due)
             if time.monotonic() - checked >= CERTIFICATE_CHECK_SECONDS:
                 checked = time.monotonic()

@@ -19,7 +19,7 @@ import structlog
 from mingora_blobstore.domain.objects import PartKey
 from mingora_blobstore.store.group import Group
 from mingora_common import faults
-from mingora_common.errors import UNAVAILABLE, ServiceError
+from mingora_common.errors import storage_unavailable
 
 PAGE_BYTES = 64 * 1024
 # Parts that are sent at the same time are committed together, with one wait for the disk: that costs a third less.
@@ -167,7 +167,7 @@ class SqliteContent:
             if not isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF not in _DAMAGE:
                 raise
             _log.error("content_unavailable", reason=str(error), code=error.sqlite_errorname)
-            raise ServiceError(UNAVAILABLE, retry_after=2) from error
+            raise storage_unavailable(error) from error
         try:
             self._idle.put_nowait(connection)
         except queue.Full:
@@ -182,7 +182,11 @@ class SqliteContent:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         """Writers queue here: SQLite's own busy handler is unfair under load."""
-        descriptor = os.open(self._path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(self._path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:  # a disk that became read-only, say
+            _log.error("content_unavailable", reason=str(error))
+            raise storage_unavailable(error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

@@ -100,7 +100,10 @@ class Database:
         if not self.is_sqlite or not self.url.database:
             yield
             return
-        descriptor = os.open(self.url.database + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(self.url.database + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:  # a disk that became read-only, say: like any other database that can't be written
+            raise sa.exc.OperationalError("lock", None, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
