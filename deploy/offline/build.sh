@@ -166,4 +166,6 @@ POSTGRES_IMAGE=$(name postgres)
 GATEWAY_IMAGE=$(name gateway)
 END
 mv "$ENV_FILE.new" "$ENV_FILE"
+# What earlier inputs made goes, unless a container is made of it.
+docker images --format '{{.Repository}}:{{.Tag}}' 'mingora-offline/*' | grep -v ":$KEY\$" | xargs -r docker rmi >/dev/null 2>&1 || true
 say "done; now: docker compose --env-file $ENV_FILE up"
