@@ -153,7 +153,7 @@ def test_waiting_reads_are_woken_across_replicas(replicated: ComposeStack, new_u
         for reader in readers:
             reader.start()
         time.sleep(0.7)
-        ask(replicated, "POST", f"/api/research/v1/jobs/{job_id}/cancel", b"{}", b"", **token)
+        ask(replicated, "POST", f"/api/research/v1/jobs/{job_id}/cancel", b"{}", **token)
         cancelled = time.monotonic()
         for reader in readers:
             reader.join()
