@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from pathlib import Path
 
@@ -92,6 +94,19 @@ def test_a_weak_secret_is_refused_with_the_fix_and_not_shown(
 def test_a_folder_that_is_missing_is_named_with_who_must_own_it(tmp_path: Path) -> None:
     with pytest.raises(InitError, match=r"database/password.*belong to the user"):
         made(tmp_path)
+
+
+@pytest.mark.req("OPS-1")
+def test_a_full_disk_leaves_no_half_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InitError, match="No space left on device"):
+        made(folder)
+    assert not any((folder / name).exists() for name in FILES)
+    monkeypatch.undo()
+    assert len(made(folder)) == len(FILES)
 
 
 @pytest.mark.req("OPS-1", "OPS-2")
