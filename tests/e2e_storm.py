@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -27,13 +28,15 @@ class Fault:
 class StormProxy:
     """Passes requests on to a port of this machine. Of each route's requests the first ``times`` meet ``fault``.
 
-    With ``only``, those routes alone do. ``seen`` has every request as ``(seconds, route, faulted)``.
+    With ``only``, those routes alone do. ``before`` is called with the route of each request.
+    ``seen`` has every request as ``(seconds, route, faulted)``.
     """
 
     def __init__(self, port: int) -> None:
         self.fault: Fault | None = None
         self.times = 0
         self.only: frozenset[str] | None = None
+        self.before: Callable[[str], object] = lambda _route: None
         self.seen: list[tuple[float, str, bool]] = []
         self._met: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -67,7 +70,9 @@ class StormProxy:
             met = self.fault is not None and self._met[route] < self.times and (not self.only or route in self.only)
             self._met[route] += met
             self.seen.append((time.monotonic(), route, met))
-            return self.fault if met else None
+            fault = self.fault if met else None
+        self.before(route)
+        return fault
 
 
 def _handler(proxy: StormProxy, port: int) -> type[BaseHTTPRequestHandler]:

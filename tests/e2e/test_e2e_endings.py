@@ -52,6 +52,18 @@ def test_a_failed_job_says_why(
     assert job["results"] == []
 
 
+@pytest.mark.req("JOB-7", "CLI-12")
+def test_exit_codes_reach_the_owner_as_they_are(busy_user: User, tmp_path: Path) -> None:
+    codes = (1, 2, 64, 126, 127, 128, 137, 254, 255)
+    jobs = {
+        code: busy_user.submit(make_project(tmp_path / f"exit{code}", ["sh", "-c", f"exit {code}"])) for code in codes
+    }
+    for code, job_id in jobs.items():
+        busy_user.run("wait", job_id, "--timeout", "90", status=100)
+        job = busy_user.job(job_id)
+        assert (job["reason"]["code"], job["exitCode"]) == ("exit_code", code)
+
+
 @pytest.mark.req("WORK-4", "JOB-6")
 def test_a_job_over_its_memory_budget_is_stopped(busy_user: User, tmp_path: Path) -> None:
     job_id = busy_user.submit(python_project(tmp_path / "greedy", GREEDY, resources={"memoryMiB": 200}))

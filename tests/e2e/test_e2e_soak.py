@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import os
 import random
 import secrets
 import threading
@@ -26,7 +27,11 @@ from mingora_common.db import schema
 from mingora_common.db.views import job_status
 from mingora_stack.settings import database_url
 
-NODES, JOBS, SECONDS = 8, 40, 8.0
+# MINGORA_SOAK="20x50" is the large one: so many workers, so many jobs for each, and a minute of trouble.
+NODES, EACH = map(int, os.environ.get("MINGORA_SOAK", "8x5").split("x"))
+JOBS = NODES * EACH
+SECONDS = 8.0 if JOBS <= 40 else 60.0
+PATIENCE = max(100.0, JOBS / 2)
 SPEC = {"schemaVersion": 1, "name": "soak", "command": ["true"], "retry": {"max": 3}}
 FINISHED = ("succeeded", "failed", "cancelled")
 
@@ -107,6 +112,7 @@ def _trouble(stack: RunningStack, chance: random.Random) -> Iterator[Callable[[]
 
 
 @pytest.mark.req("JOB-4", "JOB-9", "OPS-2")
+@pytest.mark.timeout(120 + 3 * PATIENCE)
 def test_nothing_is_lost_or_done_twice_under_random_kills(
     breakable_stack: RunningStack, new_user: Callable[[RunningStack], User]
 ) -> None:
@@ -143,7 +149,7 @@ def test_nothing_is_lost_or_done_twice_under_random_kills(
         with engine.connect() as connection:
             return connection.execute(query).scalar_one() == JOBS
 
-    until(all_done, 100, "every job has ended")
+    until(all_done, PATIENCE, "every job has ended")
     over.set()
     for node in nodes:
         node.join(40)

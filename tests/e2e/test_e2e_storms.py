@@ -6,8 +6,9 @@ import hashlib
 import json
 import random
 import secrets
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -15,6 +16,8 @@ from typing import cast
 import pytest
 from e2e_storm import Fault, StormProxy
 from e2e_support import RunningStack, User, make_project, until
+
+from mingora.transport import Transport
 
 LINES = 300
 COPY = f"mkdir -p results; cp data* results/; for i in $(seq {LINES}); do echo line $i; done"
@@ -143,6 +146,44 @@ def test_an_outage_in_the_middle_of_a_job_is_waited_out_calmly(
     assert user.job(job_id)["attempt"] == 1
     assert user.run("logs", job_id).stdout == b"begun\n" + b"".join(b"%d\n" % number for number in range(1, 61))
     assert [each["path"] for each in user.job(job_id)["results"]] == ["kept"]
+
+
+@pytest.mark.req("CLI-4", "CLI-9", "BLOB-2")
+@pytest.mark.parametrize("how", ["other bytes", "shorter", "longer", "removed"])
+def test_a_file_that_changes_while_it_is_sent_is_named_and_nothing_wrong_is_kept(
+    user: User, far_user: User, proxy: StormProxy, tmp_path: Path, how: str
+) -> None:
+    data = random.Random(how).randbytes(5 << 20)
+    project = make_project(tmp_path / "changing", ["sh", "-c", "mkdir -p results; cp inner/* results/"])
+    file = project / "inner" / "changing.bin"
+    file.parent.mkdir()
+    file.write_bytes(data)
+    changes: dict[str, Callable[[], object]] = {
+        "other bytes": lambda: file.write_bytes(data[::-1]),
+        "shorter": lambda: file.write_bytes(data[:-1]),
+        "longer": lambda: file.write_bytes(data + b"x"),
+        "removed": file.unlink,
+    }
+    changed = threading.Event()
+
+    def meddle(route: str) -> None:
+        if route == "POST /objects/batch" and not changed.is_set():
+            changed.set()
+            changes[how]()
+
+    proxy.before = meddle
+    done = far_user.run("submit", str(project), "--key", "changing", status=1)
+    assert b"inner/changing.bin" in done.stderr
+    assert user.json("status")["jobs"] == []
+    with Transport(user.stack.url, token=user.login_record()["token"]) as transport:
+        objects = transport.request_json("GET", "/objects").data["objects"]
+    assert not [each for each in objects if each["state"] == "complete" and each["size"] > 1000]
+
+    file.write_bytes(data)
+    job_id = far_user.submit(project, "changing")
+    user.work_once()
+    user.run("download", job_id, "--output", str(tmp_path / "out"))
+    assert (tmp_path / "out" / "changing.bin").read_bytes() == data
 
 
 def user_events(user: User, job_id: str) -> list[str]:
