@@ -32,6 +32,11 @@ def until(true: Callable[[], bool], seconds: float, what: str) -> None:
         time.sleep(0.05)
 
 
+def prompt(seconds: float) -> float:
+    """``seconds`` on a calm machine, four times that while it has more to do than it can."""
+    return seconds if os.getloadavg()[0] < (os.cpu_count() or 1) else 4 * seconds
+
+
 def environment(**more: str) -> dict[str, str]:
     """This process's environment without anybody's Mingora settings, in English."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MINGORA_")}
@@ -121,12 +126,12 @@ class RunningStack:
 
     def admin(self, *words: str, stdin: str = "") -> None:
         command = [sys.executable, "-m", "mingora_api.admin.cli", "--data", str(self.data), *words]
-        done = subprocess.run(command, env=environment(), input=stdin, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, env=environment(), input=stdin, capture_output=True, text=True, timeout=90)
         assert done.returncode == 0, done.stderr
 
     def _ended(self) -> int:
         assert self.process is not None
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 def _role(process: psutil.Process) -> str | None:
@@ -195,7 +200,7 @@ class User:
     def job(self, job_id: str) -> dict[str, Any]:
         return dict(self.json("status", job_id)["job"])
 
-    def wait_for_state(self, job_id: str, *states: str, seconds: float = 30) -> dict[str, Any]:
+    def wait_for_state(self, job_id: str, *states: str, seconds: float = 60) -> dict[str, Any]:
         until(lambda: self.job(job_id)["state"] in states, seconds, f"{job_id} is {' or '.join(states)}")
         return self.job(job_id)
 
@@ -220,7 +225,7 @@ class User:
                 worker.send_signal(signal.SIGTERM)
         for worker in self.workers:
             try:
-                worker.wait(15)
+                worker.wait(60)
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()

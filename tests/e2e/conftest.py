@@ -81,3 +81,10 @@ def compose_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeS
         yield stack
     finally:
         stack.down()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Real processes on a machine that is busy otherwise take their time: the limit is for what hangs."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))

@@ -65,5 +65,5 @@ def test_a_stack_is_backed_up_while_it_works_and_restored_elsewhere(
     after = user.submit(python_project(tmp_path / "after", MAIN), "after")
     user.wait_for_state(after, "succeeded", seconds=90)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(30) is not None
+    assert worker.wait(60) is not None
     assert "platform.import" in admin(restored.data, "audit")

@@ -10,6 +10,7 @@ import pytest
 from e2e_clock import DAY, WrongClock
 from e2e_support import RunningStack, User, make_project, until
 
+pytestmark = pytest.mark.timeout(300)
 DAYS = pytest.mark.parametrize("seconds", [DAY, -DAY], ids=["ahead", "behind"])
 KEEPS = ["sh", "-c", "mkdir -p results; date +%s > results/when; echo done"]
 
@@ -30,7 +31,7 @@ def test_a_command_line_whose_clock_is_a_day_off(user: User, tmp_path: Path, sec
     assert far.submit(tmp_path / "project", "one") == job_id
     follower = far.start("logs", job_id, "--follow")
     user.worker("--once")
-    far.run("wait", job_id, "--timeout", "60")
+    far.run("wait", job_id, "--timeout", "90")
     assert follower.communicate(timeout=60)[0] == b"done\n"
     far.run("download", job_id, "--output", str(tmp_path / "out"))
     assert (tmp_path / "out" / "when").exists()
@@ -89,7 +90,7 @@ def test_a_platform_whose_clock_is_a_day_off(tmp_path: Path, seconds: int) -> No
         job_id = user.submit(make_project(tmp_path / "project", KEEPS))
         assert is_off(user.job(job_id)["createdAt"], seconds)
         user.work_once()
-        user.run("wait", job_id, "--timeout", "60")
+        user.run("wait", job_id, "--timeout", "90")
         user.run("download", job_id, "--output", str(tmp_path / "out"))
         stack.check_faults()
     finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from e2e_support import RunningStack, User, environment, make_project, until
 
+pytestmark = pytest.mark.timeout(300)
 PART = 2 << 20
 KEEPS = ["sh", "-c", "mkdir -p results; cp *.bin results/"]
 
@@ -45,7 +46,7 @@ def test_a_flipped_byte_is_told_and_spoils_nothing_else(
     jobs = [user.submit(each) for each in (project, other)]
     user.worker()
     for job_id in jobs:
-        user.run("wait", job_id, "--timeout", "60")
+        user.run("wait", job_id, "--timeout", "90")
     assert stack.stop() == 0
     middle = PART + PART // 2
     flip(stack.folder.content, data[middle : middle + 64])
@@ -53,7 +54,7 @@ def test_a_flipped_byte_is_told_and_spoils_nothing_else(
 
     started = time.monotonic()
     done = user.run("download", jobs[0], "--output", str(tmp_path / "bad"), status=1)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 100
     assert b"Traceback" not in done.stderr
     assert b"digest" in done.stderr or b"SHA-256" in done.stderr
     assert not (tmp_path / "bad" / "data.bin").exists()
@@ -61,7 +62,7 @@ def test_a_flipped_byte_is_told_and_spoils_nothing_else(
     assert (tmp_path / "good" / "data.bin").read_bytes() == other_data
 
     again = user.submit(project)  # the content is sent anew
-    user.run("wait", again, "--timeout", "60")
+    user.run("wait", again, "--timeout", "90")
     user.run("download", again, "--output", str(tmp_path / "again"))
     assert (tmp_path / "again" / "data.bin").read_bytes() == data
     log = (stack.folder.logs / "server.log").read_text()
@@ -85,7 +86,7 @@ def test_an_unusable_file_is_named_and_the_start_ends(
     before = file.read_bytes()
     started = time.monotonic()
     done = subprocess.run(stack.command(), env=environment(), capture_output=True, text=True, timeout=100)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 100
     assert done.returncode == 1
     assert done.stdout == ""
     assert name in done.stderr and "Traceback" not in done.stderr, done.stderr
@@ -103,7 +104,7 @@ def test_a_program_that_cant_stay_up_ends_the_stack_with_the_reason(
         opened.write(b"\xff" * 100)
     stack.process_of("server").kill()
     assert stack.process is not None
-    assert stack.process.wait(110) == 1
+    assert stack.process.wait(200) == 1
     notes = (stack.folder.logs / "stack.log").read_text()
     assert notes.count("server ended with code") <= 10
     assert stack.processes() == []
@@ -134,7 +135,7 @@ def cramped(small_disk: Path, tmp_path: Path) -> Iterator[tuple[RunningStack, Us
         project, data = project_of(tmp_path / "project", 1, PART)
         job_id = user.submit(project)
         user.work_once()
-        user.run("wait", job_id, "--timeout", "60")
+        user.run("wait", job_id, "--timeout", "90")
         yield stack, user, job_id, data
     finally:
         user.close()
@@ -166,7 +167,7 @@ def test_a_full_disk(cramped: tuple[RunningStack, User, str, bytes], tmp_path: P
     _, said = refused.communicate(timeout=100)
     assert refused.returncode in {1, 7}
     assert b"disk is full" in said, said
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 100
     deleted = user.start("rm", job_id)
     _, said = deleted.communicate(timeout=100)
     assert deleted.returncode == 0 or b"disk is full" in said, said
@@ -176,10 +177,10 @@ def test_a_full_disk(cramped: tuple[RunningStack, User, str, bytes], tmp_path: P
     filler.unlink()
     following = user.submit(project, "more")
     user.work_once()
-    user.run("wait", following, "--timeout", "60")
+    user.run("wait", following, "--timeout", "90")
     user.run("rm", following)
     stack.check_faults()
-    until(lambda: stack.roles() == ["server", "server worker", "tasks", "valkey"], 20, "all of it runs")
+    until(lambda: stack.roles() == ["server", "server worker", "tasks", "valkey"], 60, "all of it runs")
 
 
 @pytest.mark.req("OPS-2")

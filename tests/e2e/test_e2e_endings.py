@@ -46,7 +46,7 @@ def test_a_failed_job_says_why(
     busy_user: User, tmp_path: Path, command: list[str], spec: dict[str, Any], code: str, exit_code: int | None
 ) -> None:
     job_id = busy_user.submit(make_project(tmp_path / "failing", command, **spec))
-    busy_user.run("wait", job_id, "--timeout", "40", status=100)
+    busy_user.run("wait", job_id, "--timeout", "90", status=100)
     job = busy_user.job(job_id)
     assert (job["state"], job["reason"]["code"], job["exitCode"]) == ("failed", code, exit_code)
     assert job["results"] == []
@@ -67,7 +67,7 @@ def test_exit_codes_reach_the_owner_as_they_are(busy_user: User, tmp_path: Path)
 @pytest.mark.req("WORK-4", "JOB-6")
 def test_a_job_over_its_memory_budget_is_stopped(busy_user: User, tmp_path: Path) -> None:
     job_id = busy_user.submit(python_project(tmp_path / "greedy", GREEDY, resources={"memoryMiB": 200}))
-    busy_user.run("wait", job_id, "--timeout", "40", status=100)
+    busy_user.run("wait", job_id, "--timeout", "90", status=100)
     job = busy_user.job(job_id)
     assert job["reason"]["code"] == "memory_exceeded"
     assert job["usage"]["maxMemoryMiB"] > 200
@@ -79,7 +79,7 @@ def test_nothing_of_a_job_outlives_it(busy_user: User, tmp_path: Path) -> None:
     needle = "4321.125"
     code = f"setsid sleep {needle} >/dev/null 2>&1 & echo left"
     job_id = busy_user.submit(make_project(tmp_path / "daemon", ["sh", "-c", code]))
-    busy_user.run("wait", job_id, "--timeout", "40")
+    busy_user.run("wait", job_id, "--timeout", "90")
 
     def lives() -> bool:
         return any(needle in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
@@ -93,7 +93,7 @@ def test_a_job_that_asks_for_it_is_tried_again(busy_user: User, tmp_path: Path) 
     code = f"test -e {seen} && exit 0; touch {seen}; exit 75"
     spec: dict[str, Any] = {"retry": {"max": 1, "onExitCodes": [75]}}
     job_id = busy_user.submit(make_project(tmp_path / "again", ["sh", "-c", code], **spec))
-    busy_user.run("wait", job_id, "--timeout", "60")
+    busy_user.run("wait", job_id, "--timeout", "90")
     assert busy_user.job(job_id)["attempt"] == 2
 
 
@@ -103,7 +103,7 @@ def test_a_deleted_job_gives_its_space_back(busy_user: User, tmp_path: Path) -> 
     project = make_project(tmp_path / "kept", ["sh", "-c", copy])
     (project / "data.bin").write_bytes(bytes(range(256)) * 4096)
     job_id = busy_user.submit(project)
-    busy_user.run("wait", job_id, "--timeout", "40")
+    busy_user.run("wait", job_id, "--timeout", "90")
     before = used_bytes(busy_user)
     busy_user.run("rm", job_id)
     assert before - used_bytes(busy_user) >= 2 * 1024 * 1024

@@ -28,7 +28,7 @@ def test_a_job_from_login_to_verified_results(user: User, tmp_path: Path) -> Non
     job_id = user.submit(project, "first")
     assert user.job(job_id)["state"] == "queued"
     user.work_once()
-    user.run("wait", job_id, "--timeout", "30")
+    user.run("wait", job_id, "--timeout", "90")
     assert user.run("logs", job_id).stdout
     user.run("download", job_id, "--output", str(tmp_path / "out"))
     results = user.job(job_id)["results"]
@@ -76,7 +76,7 @@ def test_a_project_of_somebody_elses_goes_through_unchanged(user: User, tmp_path
 
     job_id = user.submit(project)
     user.work_once()
-    user.run("wait", job_id, "--timeout", "60")
+    user.run("wait", job_id, "--timeout", "90")
     user.run("download", job_id, "--output", str(tmp_path / "out"))
     assert tree(tmp_path / "out") == sent
 
@@ -85,7 +85,7 @@ def test_a_project_of_somebody_elses_goes_through_unchanged(user: User, tmp_path
 def test_a_job_without_output_succeeds(user: User, tmp_path: Path) -> None:
     job_id = user.submit(make_project(tmp_path / "quiet", ["true"]))
     user.work_once()
-    user.run("wait", job_id, "--timeout", "30")
+    user.run("wait", job_id, "--timeout", "90")
     assert user.run("logs", job_id).stdout == b""
     assert user.job(job_id)["results"] == []
 
@@ -103,7 +103,7 @@ out.write(b"\\r\\n\\x00\\xff no newline at the end")
 """
     job_id = user.submit(python_project(tmp_path / "noisy", code))
     user.work_once()
-    user.run("wait", job_id, "--timeout", "60")
+    user.run("wait", job_id, "--timeout", "90")
     chooser = random.Random(1)
     expected = bytes(range(256)) + b"".join(chooser.randbytes(1 << 20) for _ in range(5))
     expected += b"\r\n\x00\xff no newline at the end"

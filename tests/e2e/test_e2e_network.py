@@ -56,7 +56,7 @@ def test_connections_cut_at_any_byte_change_nothing(
     proxy.share = 0.25
     job_id = json.loads(insist(far_user, "submit", str(project), "--key", "cut", "--json"))["job"]["id"]
     far_user.worker()
-    user.run("wait", job_id, "--timeout", "60")
+    user.run("wait", job_id, "--timeout", "90")
     assert user.job(job_id)["attempt"] == 1
     assert insist(far_user, "logs", job_id) == b"".join(data)
     insist(far_user, "download", job_id, "--output", str(tmp_path / "out"))
@@ -97,9 +97,9 @@ for _ in range({LOG_BLOCKS}):
     job_id = user.submit(python_project(tmp_path / "binary", code))
     user.worker()
     for number, role in enumerate(("server worker", "server", "server worker"), 1):
-        until(lambda number=number: logged(user, job_id) > number * 3_000_000, 30, "the log grows")  # type: ignore[misc]
+        until(lambda number=number: logged(user, job_id) > number * 3_000_000, 60, "the log grows")  # type: ignore[misc]
         breakable_stack.process_of(role).kill()
-    user.run("wait", job_id, "--timeout", "60")
+    user.run("wait", job_id, "--timeout", "90")
     source = random.Random(3)
     expected = b"".join(source.randbytes(LOG_BLOCK) for _ in range(LOG_BLOCKS))
     assert user.run("logs", job_id).stdout == expected

@@ -155,7 +155,7 @@ def test_nothing_is_lost_or_done_twice_under_random_kills(
         node.join(40)
     _check(engine, platform, jobs)
     engine.dispose()
-    until(lambda: stack.roles() == ["server", "server worker", "tasks", "valkey"], 20, "the stack is whole again")
+    until(lambda: stack.roles() == ["server", "server worker", "tasks", "valkey"], 60, "the stack is whole again")
 
 
 def _check(engine: sa.Engine, platform: Platform, jobs: list[str]) -> None:

@@ -60,7 +60,7 @@ def test_the_unpacked_tools_run_a_job(tools: Path, stack: RunningStack, tmp_path
     done = subprocess.run(worker, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     job = user.json("status")["jobs"][0]["id"]
-    mingora("wait", job, "--timeout", "30")
+    mingora("wait", job, "--timeout", "90")
     mingora("download", job, "--output", "out")
     assert (tmp_path / "out" / "summary.md").read_text(encoding="utf-8").startswith("#")
 

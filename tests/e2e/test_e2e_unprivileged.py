@@ -17,6 +17,7 @@ from e2e_support import User, environment, make_project
 
 from devtools import pack
 
+pytestmark = pytest.mark.timeout(240)
 NOBODY = 65534
 SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -58,7 +59,7 @@ def work_once(user: User, place: Path) -> str:
     )  # fmt: skip
     command = [SYSTEM_PYTHON, "-S", str(launcher), "--root", str(place / "work" / "root"), "--allow-own-code", "--once"]
     done = subprocess.run(command, env=env, cwd=place / "work", user=NOBODY, group=NOBODY, extra_groups=[],
-                          capture_output=True, text=True, timeout=90)  # fmt: skip
+                          capture_output=True, text=True, timeout=180)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stderr
 
