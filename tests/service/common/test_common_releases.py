@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,25 +106,28 @@ def reflected(connection: sa.Connection) -> dict[str, sa.Table]:
     return {name: table for name, table in metadata.tables.items() if name != "alembic_version"}
 
 
+@contextmanager
+def connected(url: str) -> Iterator[sa.Connection]:
+    """A connection that is closed however the test goes."""
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        yield connection
+
+
 def contents(url: str, release: dict[str, Any]) -> dict[str, list[str]]:
     """The release's columns of every row of its tables, as they are now."""
-    engine = sa.create_engine(url)
-    with engine.connect() as connection:
+    with connected(url) as connection:
         tables = reflected(connection)
         found = {}
         for name, stored in release["tables"].items():
             query = sa.select(*(tables[name].c[column] for column in stored["columns"]))
             found[name] = sorted(repr(tuple(row)) for row in connection.execute(query))
-    engine.dispose()
     return found
 
 
 def ask(url: str, query: Any) -> list[Any]:
-    engine = sa.create_engine(url)
-    with engine.connect() as connection:
-        rows = list(connection.execute(query).all())
-    engine.dispose()
-    return rows
+    with connected(url) as connection:
+        return list(connection.execute(query).all())
 
 
 @pytest.fixture
@@ -157,10 +161,8 @@ def test_a_downgrade_gives_the_release_back_and_then_nothing(released: str, rele
     migrate.downgrade(released, release["revision"])
     assert contents(released, release) == before
     migrate.downgrade(released, "base")
-    engine = sa.create_engine(released)
-    with engine.connect() as connection:
+    with connected(released) as connection:
         assert reflected(connection) == {} and sa.inspect(connection).get_view_names() == []
-    engine.dispose()
     migrate.upgrade(released)
     migrate.check(released)
 
@@ -246,9 +248,7 @@ def test_a_killed_migration_is_done_again_on_a_server_too(postgres_url: str, sta
     command = [sys.executable, "-c", KILLED, postgres_url, str(statements)]
     killed = subprocess.run(command, capture_output=True, timeout=60, env=dict(os.environ))
     assert killed.returncode == -9, killed.stderr
-    engine = sa.create_engine(postgres_url)
-    with engine.connect() as connection:
+    with connected(postgres_url) as connection:
         assert reflected(connection) == {}
-    engine.dispose()
     migrate.upgrade(postgres_url)
     migrate.check(postgres_url)
