@@ -205,7 +205,7 @@ def test_a_cancel_isnt_held_up_by_results_on_their_way(platform: FakePlatform, s
     asked = time.monotonic()
     platform.cancel(job)
     report = platform.report(job)
-    assert time.monotonic() - asked < 6  # all of them would take 15 s
+    assert time.monotonic() - asked < 10  # all of them would take 15 s
     assert (report["outcome"], report["reason"]["code"], report["results"]) == ("cancelled", "cancelled", [])
 
 
