@@ -110,14 +110,23 @@ class ServiceWorker(ThreadWorker):  # type: ignore[misc]
 
 
 class ServiceLogger(Logger):  # type: ignore[misc]
-    """gunicorn's own messages, through the services' log format."""
+    """gunicorn's own messages, through the services' log format, without what a request said: it may hold secrets."""
 
-    def exception(self, msg: str, *args: Any, **kwargs: Any) -> None:
-        """A client that stalls is nothing to look into."""
+    def warning(self, msg: str, *args: Any, **kwargs: Any) -> None:
+        """gunicorn repeats the part of a request that it couldn't read: a token, where a colon is missing."""
+        error = sys.exc_info()[1]
+        if error is None:
+            super().warning(msg, *args, **kwargs)
+        else:
+            super().warning("A request can't be read: %s", type(error).__name__)
+
+    def exception(self, msg: object, *_args: Any, **_kwargs: Any) -> None:
+        """A client that stalls is nothing to look into. What else is, is told without the address that was asked for,
+        which may hold a token."""
         if isinstance(sys.exc_info()[1], BlockingIOError | TimeoutError):
             self.debug("A client stalled.")
         else:
-            super().exception(msg, *args, **kwargs)
+            super().exception(str(msg).partition(" %")[0])
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
