@@ -16,13 +16,15 @@ LIFETIME = DAY
 KEPT_AFTER_EXPIRY = 30 * DAY
 USE_NOTED_EVERY = MINUTE
 MAX_LISTED = 1000
+REVOCATIONS_AT_ONCE = 200
 
 
 def create(connection: sa.Connection, now: int, *, account_id: str, hashed: str, name: str) -> str:
-    """A new user token's id. The account's long expired ones are dropped on the way."""
+    """A new user token's id. The account's long expired ones, and what was revoked of them, are dropped on the way."""
     connection.execute(
         sa.delete(tokens).where(tokens.c.account_id == account_id, tokens.c.expires_at <= now - KEPT_AFTER_EXPIRY)
     )
+    _drop_revocations(connection, now, account_id)
     new = new_id("tok")
     connection.execute(
         sa.insert(tokens).values(
@@ -95,3 +97,21 @@ def _revoke_node_token(connection: sa.Connection, now: int, token_id: str, accou
         return None
     connection.execute(sa.insert(token_revocations).values(token_id=token_id, account_id=account_id, at=now))
     return True
+
+
+def _drop_revocations(connection: sa.Connection, now: int, account_id: str) -> None:
+    """Delete old revocations of node tokens that are dead without them. The caller holds the account's row.
+
+    A token's end is scheduler's to know. So the rows go first, and those come back whose token would live again, all in
+    one transaction: nobody else sees them gone.
+    """
+    mine = sa.select(token_revocations).where(
+        token_revocations.c.account_id == account_id, token_revocations.c.at <= now - KEPT_AFTER_EXPIRY
+    )
+    old = {row.token_id: row for row in connection.execute(mine.limit(REVOCATIONS_AT_ONCE))}
+    if not old:
+        return
+    connection.execute(sa.delete(token_revocations).where(token_revocations.c.token_id.in_(old)))
+    revived = sa.select(live_token.c.token_id).where(live_token.c.token_id.in_(old), live_token.c.expires_at > now)
+    for token_id in connection.execute(revived).scalars().all():
+        connection.execute(sa.insert(token_revocations).values(old[token_id]._asdict()))
