@@ -43,6 +43,7 @@ def configure(service: str) -> None:
         )
     )
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of each of its own plug-ins at every start
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +20,6 @@ from mingora_common.db.schema import VIEWS, metadata
 
 _ADVISORY_LOCK = 0x6D696E67  # one migration at a time on a server that several services share
 _MIGRATIONS = Path(__file__).parent / "migrations"
-
-
-# It tells of each of its own plug-ins, which is nothing that an operator asked about.
-logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
 
 
 class SchemaError(Exception):
