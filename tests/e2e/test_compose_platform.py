@@ -23,7 +23,7 @@ from mingora.transport import Transport
 
 pytestmark = [pytest.mark.engine("docker"), pytest.mark.xdist_group("compose"), pytest.mark.timeout(600)]
 
-LINES = 50
+LINES = 35
 ROUNDS = 8
 COUNTS = f"""
 import pathlib, time
