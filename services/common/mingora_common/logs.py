@@ -106,4 +106,6 @@ def _hidden(name: object, value: Any) -> Any:
 def _renderer() -> Any:
     if not sys.stderr.isatty():
         return structlog.processors.JSONRenderer(ensure_ascii=False)
-    return structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+    # The renderer's own tracebacks would show local variables, secrets among them.
+    plain = structlog.dev.plain_traceback
+    return structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ, exception_formatter=plain)

@@ -129,7 +129,12 @@ def document(app: Flask, service: str) -> dict[str, Any]:
         paths[path][method.lower()] = _operation(service, rule, method, view)
     return {
         "openapi": "3.1.0",
-        "info": {"title": f"Mingora: {service}", "version": __version__, "license": {"name": "Apache-2.0"}},
+        "info": {
+            "title": f"Mingora: {service}",
+            "version": __version__,
+            "license": {"name": "Apache-2.0"},
+            "description": "docs/protocol.md says more. Whole numbers are written without a fraction.",
+        },
         "servers": [{"url": "/"}],
         "paths": {path: dict(sorted(paths[path].items())) for path in sorted(paths)},
         "components": {"schemas": {"Error": _error_schema()}, "securitySchemes": _schemes()},
