@@ -23,6 +23,7 @@ from mingora.transport import Transport
 
 pytestmark = [pytest.mark.engine("docker"), pytest.mark.xdist_group("compose"), pytest.mark.timeout(600)]
 
+DOCUMENTS = Path(__file__).parents[2] / "docs" / "openapi"
 LINES = 35
 ROUNDS = 8
 COUNTS = f"""
@@ -203,6 +204,13 @@ def test_a_request_is_followed_by_its_id_and_a_client_can_not_choose_its_address
         assert token not in logged
         assert forged not in logged
     assert forged not in compose_stack.admin("audit")
+
+
+@pytest.mark.req("OPS-3")
+@pytest.mark.parametrize("service", ["api", "blobstore", "scheduler"])
+def test_each_service_s_document_is_behind_the_gateway(compose_stack: ComposeStack, service: str) -> None:
+    status, document = ask(compose_stack, "GET", f"/api/research/v1/openapi/{service}.json")
+    assert (status, document) == (200, json.loads((DOCUMENTS / f"{service}.json").read_text(encoding="utf-8")))
 
 
 @pytest.mark.req("OPS-1", "REST-2")
