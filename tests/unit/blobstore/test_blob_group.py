@@ -17,7 +17,7 @@ def _threads(count: int, work: Callable[[int], None]) -> list[threading.Thread]:
     return threads
 
 
-def _wait_for(group: Group[int], count: int) -> None:
+def _wait_for(group: Group[int, None], count: int) -> None:
     while len(group._waiting) < count:
         pass
 
@@ -27,11 +27,12 @@ def test_those_that_come_meanwhile_are_carried_out_together_in_order() -> None:
     groups: list[list[int]] = []
     go = threading.Event()
 
-    def carry_out(items: Sequence[int]) -> None:
+    def carry_out(items: Sequence[int]) -> list[None]:
         groups.append(list(items))
         go.wait(10)
+        return [None] * len(items)
 
-    group: Group[int] = Group(carry_out, most=3)
+    group: Group[int, None] = Group(carry_out, most=3)
     first = _threads(1, lambda _number: group.do(100))
     while not groups:
         pass
@@ -49,13 +50,14 @@ def test_those_that_come_meanwhile_are_carried_out_together_in_order() -> None:
 def test_a_failure_is_told_to_all_it_hit_and_to_nobody_else() -> None:
     entered, go = threading.Event(), threading.Event()
 
-    def carry_out(items: Sequence[int]) -> None:
+    def carry_out(items: Sequence[int]) -> list[None]:
         entered.set()
         go.wait(10)
         if 1 in items:
             raise OSError("no space")
+        return [None] * len(items)
 
-    group: Group[int] = Group(carry_out, most=2)
+    group: Group[int, None] = Group(carry_out, most=2)
     told: dict[int, str] = {}
 
     def work(number: int) -> None:
@@ -79,16 +81,25 @@ def test_a_failure_is_told_to_all_it_hit_and_to_nobody_else() -> None:
 
 
 @pytest.mark.req("BLOB-1")
-def test_many_at_once_are_each_carried_out_once() -> None:
+def test_many_at_once_are_each_carried_out_once_with_their_own_result() -> None:
     seen: list[int] = []
-    group: Group[int] = Group(seen.extend, most=4)
+
+    def carry_out(items: Sequence[int]) -> list[int]:
+        seen.extend(items)
+        return [-item for item in items]
+
+    group = Group(carry_out, most=4)
+    wrong: list[int] = []
 
     def work(number: int) -> None:
         for step in range(200):
-            group.do(number * 1000 + step)
+            item = number * 1000 + step
+            if group.do(item) != -item:
+                wrong.append(item)
 
     for thread in _threads(8, work):
         thread.join(20)
+    assert not wrong
     assert sorted(seen) == [number * 1000 + step for number in range(8) for step in range(200)]
     for number in range(8):
         assert [item for item in seen if item // 1000 == number] == sorted(i for i in seen if i // 1000 == number)

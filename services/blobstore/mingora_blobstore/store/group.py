@@ -8,25 +8,26 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
-class Group(Generic[T]):
-    """Hands items to ``carry_out``, at most ``most`` at a time, in the order in which they came.
+class Group(Generic[T, R]):
+    """Hands items to ``carry_out``, at most ``most`` at a time, in the order in which they came; it gives the results.
 
     The first thread that comes carries out its own item. Those that come meanwhile wait, and the first of them then
     carries out all of theirs. So a lone item never waits for others.
     """
 
-    def __init__(self, carry_out: Callable[[Sequence[T]], None], most: int) -> None:
+    def __init__(self, carry_out: Callable[[Sequence[T]], Sequence[R]], most: int) -> None:
         self._carry_out = carry_out
         self._most = most
         self._lock = threading.Lock()
-        self._waiting: deque[_Entry[T]] = deque()
+        self._waiting: deque[_Entry[T, R]] = deque()
         self._led = False
 
-    def do(self, item: T) -> None:
-        """Return once ``item`` has been carried out; raise what that raised, which then holds for all of the group."""
-        entry = _Entry(item)
+    def do(self, item: T) -> R:
+        """The result of carrying out ``item``; raises what that raised, which then holds for all of the group."""
+        entry: _Entry[T, R] = _Entry(item)
         with self._lock:
             self._waiting.append(entry)
             leads, self._led = not self._led, True
@@ -36,18 +37,21 @@ class Group(Generic[T]):
             self._lead()
         if entry.error is not None:
             raise entry.error
+        return entry.result
 
     def _lead(self) -> None:
         """Carry out what waits, this thread's own item first, and pass the lead on."""
         with self._lock:
             group = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
-        error: BaseException | None = None
         try:
-            self._carry_out([entry.item for entry in group])
-        except BaseException as raised:  # noqa: BLE001 - each of the group raises it in its own thread
-            error = raised
+            results = self._carry_out([entry.item for entry in group])
+            for entry, result in zip(group, results, strict=True):
+                entry.result = result
+        except BaseException as error:  # noqa: BLE001 - each of the group raises it in its own thread
+            for entry in group:
+                entry.error = error
         for entry in group:
-            entry.error, entry.done = error, True
+            entry.done = True
         with self._lock:
             heir = self._waiting[0] if self._waiting else None
             self._led = heir is not None
@@ -57,7 +61,9 @@ class Group(Generic[T]):
             heir.turn.set()
 
 
-class _Entry(Generic[T]):
+class _Entry(Generic[T, R]):
+    result: R
+
     def __init__(self, item: T) -> None:
         self.item = item
         self.turn = threading.Event()

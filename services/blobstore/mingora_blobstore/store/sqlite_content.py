@@ -128,7 +128,7 @@ class SqliteContent:
         while not self._idle.empty():
             self._idle.get_nowait().close()
 
-    def _put_all(self, rows: Sequence[tuple[object, ...]]) -> None:
+    def _put_all(self, rows: Sequence[tuple[object, ...]]) -> Sequence[None]:
         with self._write() as connection:
             connection.executemany(
                 "INSERT INTO part (object_id, generation, idx, sha256, stored_at, data) VALUES (?, ?, ?, ?, ?, ?) "
@@ -136,6 +136,7 @@ class SqliteContent:
                 "DO UPDATE SET stored_at = excluded.stored_at, data = excluded.data",
                 rows,
             )
+        return [None] * len(rows)
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:

@@ -7,11 +7,14 @@ row, which the sweep removes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from mingora_blobstore.domain.objects import COMPLETE, CORRUPT, OPEN, PartKey, StoredObject
 from mingora_blobstore.domain.uploads import refusal
 from mingora_blobstore.store.content import ContentStore
+from mingora_blobstore.store.group import Group
 from mingora_blobstore.store.reading import Reader
 from mingora_blobstore.store.removal import Removal
 from mingora_blobstore.store.rows import insert_new
@@ -28,6 +31,8 @@ from mingora_common.errors import (
 )
 
 MAX_MISSING = 100
+# Parts that are recorded in one transaction: as many as are sent at the same time, usually.
+RECORDS_TOGETHER = 16
 
 # Built once: it runs with every part.
 _TOUCH = (
@@ -52,6 +57,8 @@ class Uploads:
         self._reader = reader
         self._removal = removal
         self._clock = clock
+        # On PostgreSQL, writers don't wait for one another, and one that holds several objects' rows could deadlock.
+        self._records = Group(self._record_all, RECORDS_TOGETHER if database.is_sqlite else 1)
 
     def put(self, item: StoredObject, index: int, sha256: str, data: bytes) -> None:
         """Store part ``index``; ``data`` has been held against ``sha256`` and has the part's exact size.
@@ -62,7 +69,7 @@ class Uploads:
         """
         key = PartKey(item.id, item.generation, index, sha256)
         self._content.put(key, data, self._clock.now())
-        kind = self._record(key, len(data))
+        kind = self._records.do((key, len(data)))
         if kind is not None:
             self._content.delete(key)
             raise ServiceError(kind)
@@ -95,20 +102,11 @@ class Uploads:
             self._mismatch(item)
         self._freeze(item)
 
-    def _record(self, key: PartKey, size: int) -> ErrorKind | None:
-        """Make ``key`` the part unless there is one; why that can't be, or None."""
+    def _record_all(self, stored: Sequence[tuple[PartKey, int]]) -> list[ErrorKind | None]:
+        """Make each key, with its bytes, the part unless there is one; why that can't be, or None."""
         now = self._clock.now()
         with self._database.write() as connection:
-            open_object = {"object": key.object_id, "upload": key.generation, "now": now}
-            receiving = connection.execute(_TOUCH, open_object).rowcount
-            if receiving:
-                part = {"object_id": key.object_id, "idx": key.index, "size": size, "sha256": key.sha256}
-                fresh = insert_new(connection, parts).on_conflict_do_nothing()
-                if connection.execute(fresh, part | {"stored_at": now}).rowcount == 1:
-                    return None
-            state = _state(connection, key.object_id, key.generation)
-            held = _part_digest(connection, key.object_id, key.index)
-        return NOT_FOUND if state is None else refusal(state, held, key.sha256)
+            return [_record(connection, key, size, now) for key, size in stored]
 
     def _freeze(self, item: StoredObject) -> None:
         now = self._clock.now()
@@ -130,6 +128,18 @@ class Uploads:
             raise ServiceError(NOT_FOUND)
         self._removal.corrupt(item)
         raise ServiceError(DIGEST_MISMATCH)
+
+
+def _record(connection: sa.Connection, key: PartKey, size: int, now: int) -> ErrorKind | None:
+    open_object = {"object": key.object_id, "upload": key.generation, "now": now}
+    if connection.execute(_TOUCH, open_object).rowcount:
+        part = {"object_id": key.object_id, "idx": key.index, "size": size, "sha256": key.sha256}
+        fresh = insert_new(connection, parts).on_conflict_do_nothing()
+        if connection.execute(fresh, part | {"stored_at": now}).rowcount == 1:
+            return None
+    state = _state(connection, key.object_id, key.generation)
+    held = _part_digest(connection, key.object_id, key.index)
+    return NOT_FOUND if state is None else refusal(state, held, key.sha256)
 
 
 def _state(connection: sa.Connection, object_id: str, generation: int) -> str | None:
