@@ -4,7 +4,12 @@
 set -eu
 
 if [ "${1:-}" = postgres ] && [ ! -s "$PGDATA/PG_VERSION" ]; then
-    rm -rf "$PGDATA"
+    rmdir "$PGDATA" 2>/dev/null || :
+    if [ -e "$PGDATA" ] || [ -L "$PGDATA" ]; then
+        echo "postgres: $PGDATA holds something, but PG_VERSION in it is missing or empty: no cluster that can be started." >&2
+        echo "postgres: Nothing was changed. Restore the volume, or move what is there away to begin with an empty database." >&2
+        exit 1
+    fi
     fresh="$PGDATA.new" # whole or not at all: a start that is killed begins anew
     rm -rf "$fresh"
     mkdir -m 0700 "$fresh"
