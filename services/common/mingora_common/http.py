@@ -25,6 +25,7 @@ from mingora_common.db.reach import is_away
 from mingora_common.errors import INVALID_REQUEST, ServiceError
 from mingora_common.health import metrics_blueprint
 from mingora_common.metrics import BODY, OTHER, ROUTE, Measured, Metrics
+from mingora_common.pace import Paced
 from mingora_common.proxies import TrustedProxies
 from mingora_common.wake import MAX_WAIT_SECONDS, Waiters, wait_for
 
@@ -34,6 +35,7 @@ API_PREFIX = "/api/research/v1"
 # What is read and thrown away of a refused request's body, so that the client gets the answer and not a reset.
 DRAIN_BYTES = 32 * 1024 * 1024
 DRAIN_SECONDS = 10.0
+DRAIN_STEP = 256 * 1024
 
 # What is logged of a path.
 MAX_PATH_CHARACTERS = 300
@@ -117,9 +119,13 @@ def content_length(maximum: int) -> int:
     return length
 
 
-def json_body(fields: Iterable[str], *, empty_ok: bool = False) -> dict[str, Any]:
-    """The request's JSON object, of which only ``fields`` are known; anything else is refused by name."""
-    length = content_length(MAX_JSON_BYTES) if request.content_length is not None or not empty_ok else 0
+def json_body(fields: Iterable[str], *, empty_ok: bool = False, maximum: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """The request's JSON object, of which only ``fields`` are known; anything else is refused by name.
+
+    Args:
+        maximum: bytes. What anybody may send has to be small: each body is in memory while it arrives.
+    """
+    length = content_length(maximum) if request.content_length is not None or not empty_ok else 0
     data = request.stream.read(length)
     if len(data) < length:
         raise ServiceError(INVALID_REQUEST, "The body ended before its Content-Length.")
@@ -256,6 +262,9 @@ class DrainBody:
         answer = self._app(environ, start_response)
         left = 0 if body.broken else int(length) - body.taken
         if 0 < left <= DRAIN_BYTES:
+            connection = environ.get("gunicorn.socket")
+            if isinstance(connection, Paced):
+                connection.hurry(DRAIN_SECONDS)  # within a read, the deadline of drain() isn't looked at
             body.drain(left)
         return answer
 
@@ -284,7 +293,7 @@ class _CountedInput:
         deadline = time.monotonic() + DRAIN_SECONDS
         try:
             while left > 0 and time.monotonic() < deadline:
-                data = self._stream.read(min(left, 1024 * 1024))
+                data = self._stream.read(min(left, DRAIN_STEP))
                 if not data:
                     return
                 left -= len(data)

@@ -15,10 +15,15 @@ class Paced:
 
     _seconds = 0.0
     _received = 0
+    _limit: float | None = None
 
     def begin_request(self) -> None:
         """Another request begins, with all the time it may take."""
-        self._seconds, self._received = 0.0, 0
+        self._seconds, self._received, self._limit = 0.0, 0, None
+
+    def hurry(self, seconds: float) -> None:
+        """The rest of this request is only taken so that the client reads the answer: it may take ``seconds``."""
+        self._limit = self._seconds + seconds
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
         """As a socket's; raises ``TimeoutError`` once the client has been too slow."""
@@ -26,7 +31,8 @@ class Paced:
         data: bytes = super().recv(buflen, flags)  # type: ignore[misc]
         self._seconds += time.monotonic() - started
         self._received += len(data)
-        if self._seconds > PATIENCE_SECONDS + self._received / LEAST_RATE:
+        limit = PATIENCE_SECONDS + self._received / LEAST_RATE if self._limit is None else self._limit
+        if self._seconds > limit:
             raise TimeoutError("the client sends too slowly")
         return data
 

@@ -137,6 +137,14 @@ def test_malformed_sign_ins_are_refused(api: Api, leyla: str, body: Any, field: 
     assert audit(api) == []
 
 
+@pytest.mark.req("AUTH-8", "REST-2")
+def test_what_anybody_may_send_is_small(api: Api, leyla: str) -> None:
+    longest = {"identifier": "é" * 100, "password": "\x01" * 1024, "name": "é" * 100}
+    assert api.call("POST", "/tokens", json=longest).status_code == 401
+    answer = sign_in(api, padding="x" * 16 * 1024)
+    assert (answer.status_code, answer.get_json()["error"]["code"]) == (413, "body_too_large")
+
+
 @pytest.mark.req("AUTH-8")
 def test_attempts_are_limited_by_name(api: Api, leyla: str, seed: Seed) -> None:
     sign_up(api, seed, "başka")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import sqlalchemy as sa
 from blob_support import Caller, Service, sha
+from support import Seed
 
 from mingora_blobstore.store.sweep import SweepTimer
+from mingora_common.db.schema import objects
 
 CONTENTS = [bytes([number]) * (number + 1) for number in range(12)]
 OWNERS = ["job_11111111", "att_22222222"]
@@ -85,3 +89,17 @@ def test_the_timer_sweeps_again_after_a_failure() -> None:
     timer.stop()
     timer.join(30)
     assert not timer.is_alive()
+
+
+@pytest.mark.req("BLOB-1")
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)  # on SQLite, writers take turns
+def test_a_part_that_waits_for_its_row_holds_up_no_other(user: Caller, seed: Seed) -> None:
+    held, free = (user.open(data).json["id"] for data in (b"held", b"free"))
+    with ThreadPoolExecutor(1) as pool:
+        with seed.engine.begin() as connection:
+            connection.execute(sa.select(objects.c.id).where(objects.c.id == held).with_for_update())
+            waiting = pool.submit(user.put, held, 0, b"held")
+            time.sleep(0.3)
+            assert user.put(free, 0, b"free").status_code == 200
+            assert not waiting.done()
+        assert waiting.result(20).status_code == 200

@@ -57,3 +57,20 @@ def test_each_request_has_its_own_time_and_the_services_own_doesnt_count(
     theirs.send(b"x")
     assert ours.recv(1000) == b"x"
     assert ours.fileno() > 0
+
+
+@pytest.mark.req("OPS-2", "REST-2")
+def test_what_is_only_drained_has_less_time_whatever_its_pace(
+    connection: tuple[PacedConnection, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 30.0)
+    ours, theirs = connection
+    ours.begin_request()
+    ours.hurry(0.2)
+    sender = _dribble(theirs, 30)
+    with pytest.raises(TimeoutError):
+        for _ in range(30):
+            assert ours.recv(1000) == b"x"
+    sender.join()
+    ours.begin_request()
+    assert ours.recv(1000)

@@ -20,6 +20,8 @@ from mingora_common.ids import is_id
 from mingora_common.openapi import describe
 
 _CURRENT = "current"
+# Its three texts at their longest, with every character escaped.
+MAX_SIGN_IN_BYTES = 16 * 1024
 
 blueprint = Blueprint("tokens", __name__)
 
@@ -33,7 +35,7 @@ blueprint = Blueprint("tokens", __name__)
 )
 def sign_in() -> Response:
     """No token needed: this is where one comes from."""
-    body = json_body(("identifier", "password", "name"))
+    body = json_body(("identifier", "password", "name"), maximum=MAX_SIGN_IN_BYTES)
     name = normal(_text(body, "identifier", MAX_NAME_CHARACTERS))
     password = _text(body, "password", MAX_PASSWORD_BYTES)
     machine = _text(body, "name", MAX_NAME_CHARACTERS) if "name" in body else ""

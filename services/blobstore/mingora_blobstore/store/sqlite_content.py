@@ -165,9 +165,12 @@ class SqliteContent:
                 connection.close()
                 raise
         except sqlite3.DatabaseError as error:
-            if not isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF not in _DAMAGE:
+            if (
+                not isinstance(error, sqlite3.OperationalError)
+                and getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGE
+            ):
                 raise
-            _log.error("content_unavailable", reason=str(error), code=error.sqlite_errorname)
+            _log.error("content_unavailable", reason=str(error), code=getattr(error, "sqlite_errorname", None))
             raise storage_unavailable(error) from error
         try:
             self._idle.put_nowait(connection)

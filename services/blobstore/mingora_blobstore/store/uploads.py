@@ -7,7 +7,7 @@ row, which the sweep removes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 
@@ -58,7 +58,10 @@ class Uploads:
         self._removal = removal
         self._clock = clock
         # On PostgreSQL, writers don't wait for one another, and one that holds several objects' rows could deadlock.
-        self._records = Group(self._record_all, RECORDS_TOGETHER if database.is_sqlite else 1)
+        group = Group(self._record_all, RECORDS_TOGETHER)
+        self._record: Callable[[tuple[PartKey, int]], ErrorKind | None] = (
+            group.do if database.is_sqlite else lambda stored: self._record_all([stored])[0]
+        )
 
     def put(self, item: StoredObject, index: int, sha256: str, data: bytes) -> None:
         """Store part ``index``; ``data`` has been held against ``sha256`` and has the part's exact size.
@@ -69,7 +72,7 @@ class Uploads:
         """
         key = PartKey(item.id, item.generation, index, sha256)
         self._content.put(key, data, self._clock.now())
-        kind = self._records.do((key, len(data)))
+        kind = self._record((key, len(data)))
         if kind is not None:
             self._content.delete(key)
             raise ServiceError(kind)
