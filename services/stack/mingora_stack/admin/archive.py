@@ -28,9 +28,14 @@ MANIFEST, END = "mingora.json", "end.json"
 # Bytes. A part has at most 2 MiB; rows are cut into members of about 4 MiB, and one row has at most some MiB.
 MAX_MEMBER = 64 * 1024 * 1024
 ROWS_MEMBER = 4 * 1024 * 1024
+# Bytes. What may come before a member's own: its header, the longer one for a long name, and what tarfile reads ahead.
+_MAX_HEADER = 256 * 1024
 
 _PART = re.compile(r"content/(obj_[A-Za-z0-9_-]{8,64})/([0-9]{1,9})/([0-9]{1,9})-([0-9a-f]{64})")
 _ROWS = re.compile(r"tables/([a-z_]{1,60})/[0-9]{6,12}\.jsonl")
+_OBJECT_ID, _SHA256 = re.compile(r"obj_[A-Za-z0-9_-]{8,64}"), re.compile(r"[0-9a-f]{64}")
+# What tarfile and json raise over bytes that somebody made up.
+_DAMAGE = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
 
 
 class ArchiveError(Exception):
@@ -120,6 +125,21 @@ class _Onward:
         return self._position
 
 
+class _Bounded:
+    """A stream of which only so much may be read: tarfile takes a header into memory whole, whatever its size."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.left = _MAX_HEADER
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(min(size, self.left + 1))
+        self.left -= len(data)
+        if self.left < 0:
+            raise ArchiveError("The archive is damaged or altered: a header in it is far too large.")
+        return data
+
+
 class Reader:
     """Reads an archive once, from its beginning to its end.
 
@@ -129,10 +149,13 @@ class Reader:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._digest = hashlib.sha256()
+        self._stream = _Bounded(stream)
         try:
-            self._tar = tarfile.open(fileobj=stream, mode="r|")  # noqa: SIM115 - the stream is the caller's
+            self._tar = tarfile.open(  # noqa: SIM115 - the stream is the caller's
+                fileobj=cast(BinaryIO, self._stream), mode="r|"
+            )
             name, data = self._next()
-        except (tarfile.TarError, EOFError) as error:
+        except _DAMAGE as error:
             raise ArchiveError("This isn't an archive of Mingora.") from error
         self.manifest = _object(data) if name == MANIFEST else {}
         if self.manifest.get("format") != FORMAT:
@@ -143,6 +166,7 @@ class Reader:
                 f"{VERSION}. Use Mingora {self.manifest.get('software')} or newer."
             )
         self.end: dict[str, Any] = {}
+        self.lost: list[PartKey] = []
 
     def members(self) -> Iterator[Part | Rows]:
         """Everything between manifest and end, checked; when this is exhausted the archive is known to be whole.
@@ -161,23 +185,27 @@ class Reader:
                     rows[member.table] = rows.get(member.table, 0) + len(member.rows)
                 yield member
             self.end = _object(read[1])
+            self.lost = _lost(self.end)
+            self._stream.left = _MAX_HEADER
             if self._tar.next() is not None:
                 raise ArchiveError("The archive goes on after its end.")
-        except (tarfile.TarError, EOFError, ValueError) as error:
+        except _DAMAGE as error:
             raise ArchiveError(f"The archive is damaged or cut off: {error}") from error
         counted = {"parts": parts, "partBytes": part_bytes, "rows": rows}
         stated = {name: self.end.get(name) for name in ("parts", "partBytes")}
-        stated["rows"] = {name: count for name, count in self.end.get("rows", {}).items() if count}
+        stated["rows"] = {name: count for name, count in self.end["rows"].items() if count}
         if counted != stated or self.end.get("sha256") != self._before_end:
             raise ArchiveError("The archive has been altered: its contents don't match its end.")
 
     def _next(self) -> tuple[str, bytes]:
+        self._stream.left = _MAX_HEADER
         member = self._tar.next()
         _forget(self._tar)
         if member is None:
             raise ArchiveError("The archive is cut off: its end is missing.")
-        if not member.isreg() or member.size > MAX_MEMBER:
+        if not member.isreg() or member.issparse() or self._tar.pax_headers or not 0 <= member.size <= MAX_MEMBER:
             raise ArchiveError(f"The archive holds something that doesn't belong there: {member.name[:200]!r}")
+        self._stream.left = member.size + _MAX_HEADER
         file = self._tar.extractfile(member)
         data = b"" if file is None else file.read()
         if len(data) != member.size:
@@ -196,10 +224,32 @@ def _member(name: str, data: bytes) -> Part | Rows:
     rows = _ROWS.fullmatch(name)
     if rows is None:
         raise ArchiveError(f"The archive holds something that doesn't belong there: {name[:200]!r}")
-    parsed = [json.loads(line) for line in data.splitlines()]
+    parsed = [json.loads(line, parse_constant=_no_number) for line in data.splitlines()]
     if not all(isinstance(row, list) for row in parsed):
         raise ArchiveError(f"The archive is damaged: {name} doesn't hold rows.")
     return Rows(rows[1], parsed)
+
+
+def _lost(end: Mapping[str, Any]) -> list[PartKey]:
+    """The parts that the end names as lost; raises ValueError when the end hasn't the shape of one."""
+    counts, lost = end.get("rows"), end.get("lostParts")
+    if not isinstance(counts, dict) or not all(type(count) is int for count in counts.values()):
+        raise ValueError("its end doesn't count the rows")
+    if not isinstance(lost, list) or not all(_is_key(entry) for entry in lost):
+        raise ValueError("its end doesn't name the parts that were lost")
+    return [PartKey(*entry) for entry in lost]
+
+
+def _is_key(entry: Any) -> bool:
+    match entry:
+        case [str(object_id), int(generation), int(index), str(sha256)]:
+            numbers = all(0 <= number < 1 << 31 for number in (generation, index))
+            return bool(numbers and _OBJECT_ID.fullmatch(object_id) and _SHA256.fullmatch(sha256))
+    return False
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} isn't JSON")
 
 
 def _forget(tar: tarfile.TarFile) -> None:
@@ -219,7 +269,7 @@ def _json(value: Any) -> bytes:
 def _object(data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArchiveError("This isn't an archive of Mingora.") from error
     if not isinstance(value, dict):
         raise ArchiveError("This isn't an archive of Mingora.")

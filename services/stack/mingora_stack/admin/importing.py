@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DataError, IntegrityError
 
 from mingora_api.store import audit
 from mingora_api.store.accounts import DEFAULT_TENANT
@@ -64,7 +65,20 @@ def verify(stream: BinaryIO) -> None:
             "which has other tables. Import it with that version, then upgrade."
         )
     for member in reader.members():
+        if isinstance(member, Rows):
+            _rows(member)
         progress.add(len(member.data) if isinstance(member, Part) else 0)
+
+
+def _rows(member: Rows) -> tuple[sa.Table, list[dict[str, Any]]]:
+    """A table and the rows to insert; raises ArchiveError when they aren't rows of a table."""
+    table = rows.TABLES.get(member.table)
+    try:
+        if table is None:
+            raise ValueError(f"there is no table {member.table}")
+        return table, rows.values(table, member.rows)
+    except ValueError as error:
+        raise ArchiveError(f"The archive is damaged or altered: {error}.") from error
 
 
 class Importer:
@@ -121,7 +135,7 @@ class Importer:
             else:
                 self._insert(connection, member)
         end = reader.end
-        lost = {PartKey(*key) for key in end["lostParts"]}
+        lost = set(reader.lost)
         self._check_content(connection, lost)
         self._finish(connection, reader.manifest)
         return Imported(end["parts"], end["partBytes"], sum(end["rows"].values()), len(lost))
@@ -133,13 +147,12 @@ class Importer:
         self._progress.add(len(part.data))
 
     def _insert(self, connection: sa.Connection, member: Rows) -> None:
-        table = rows.TABLES[member.table]
+        table, values = _rows(member)
         try:
-            values = rows.values(table, member.rows)
-        except ValueError as error:
-            raise ArchiveError(f"The archive is damaged: {error}") from error
-        if values:
-            connection.execute(sa.insert(table), values)
+            if values:
+                connection.execute(sa.insert(table), values)
+        except (IntegrityError, DataError) as error:
+            raise ArchiveError(f"The archive is damaged or altered: {table.name} can't hold its rows.") from error
 
     def _check_content(self, connection: sa.Connection, lost: set[PartKey]) -> None:
         """Every part that a row names is there: a running blobstore's sweep may have taken what had no row yet."""

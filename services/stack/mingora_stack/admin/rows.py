@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +14,8 @@ from mingora_common.db.schema import metadata, objects, parts
 
 TABLES: dict[str, sa.Table] = dict(sorted(metadata.tables.items()))
 PAGE = 500
+# Levels of lists and objects in a JSON column; the platform's own have fewer than ten.
+MAX_LEVELS = 100
 
 _KEY = (objects.c.id, objects.c.generation, parts.c.idx, parts.c.sha256)
 
@@ -35,12 +37,8 @@ def read(connection: sa.Connection, table: sa.Table) -> Iterator[list[Any]]:
 
 def values(table: sa.Table, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     """Rows of an archive as they are inserted; raises ValueError for what isn't a row of the table."""
-    names, binary = table.columns.keys(), _binary(table)
-    inserted = []
-    for row in rows:
-        decoded = [_bytes(value) if index in binary else value for index, value in enumerate(row)]
-        inserted.append(dict(zip(names, decoded, strict=True)))
-    return inserted
+    columns = list(table.columns)
+    return [{column.name: _value(column, value) for column, value in zip(columns, row, strict=True)} for row in rows]
 
 
 def named_parts(connection: sa.Connection) -> Iterator[tuple[PartKey, int]]:
@@ -63,10 +61,36 @@ def _binary(table: sa.Table) -> frozenset[int]:
     return frozenset(i for i, column in enumerate(table.columns) if isinstance(column.type, sa.LargeBinary))
 
 
-def _bytes(value: Any) -> bytes | None:
-    if value is None:
+def _value(column: sa.Column[Any], value: Any) -> Any:
+    """A value of the archive as it is inserted; raises ValueError for what the column can't hold."""
+    if value is None and column.nullable:
         return None
+    match column.type:
+        case sa.LargeBinary():
+            return _bytes(value)
+        case sa.JSON() if _is_json(value, MAX_LEVELS):
+            return value
+        case sa.Integer():
+            bits = 63 if isinstance(column.type, sa.BigInteger) else 31
+            if type(value) is int and -(1 << bits) <= value < 1 << bits:
+                return value
+        case sa.String() if isinstance(value, str):
+            value.encode()  # no halves of characters
+            return value
+    raise ValueError(f"{column.table.name}.{column.name} holds something else")
+
+
+def _is_json(value: Any, levels: int) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if not isinstance(value, list | dict):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_json(each, levels - 1) for each in inner)
+
+
+def _bytes(value: Any) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
-    except (TypeError, binascii.Error) as error:
+    except (TypeError, ValueError) as error:
         raise ValueError("a binary column isn't base64") from error
