@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import secrets
 import sys
 from collections.abc import Sequence
@@ -37,12 +38,14 @@ def make(folder: Path, *, database: str, redis: str) -> list[Path]:
         redis: host and port of the Redis server.
 
     Raises:
-        InitError: a secret there is weak, or the folder can't be written.
+        InitError: a secret there is weak, ``database`` has no port, or the folder can't be written.
     """
     written: list[Path] = []
+    host, _, port = database.rpartition(":")
+    if not host or not re.fullmatch(r"[0-9]{1,5}", port):
+        raise InitError(f"{database} isn't an address of PostgreSQL: write HOST:PORT, for example postgres:5432.")
     try:
         password = _secret(folder / "database" / "password", written)
-        host, _, port = database.rpartition(":")
         url = sa.URL.create("postgresql+psycopg", "mingora", password, host, int(port), "mingora")
         _derived(folder / "database" / "url", url.render_as_string(hide_password=False), written)
         password = _secret(folder / "redis" / "password", written)
@@ -62,23 +65,27 @@ def _secret(path: Path, written: list[Path]) -> str:
     if not path.exists():
         _write(path, secrets.token_urlsafe(32))
         written.append(path)
-    secret = path.read_text(encoding="utf-8").strip()
-    weak = weakness(secret)
-    if weak is None and (any(character.isspace() for character in secret) or '"' in secret):
-        weak = "holds spaces or quotation marks, which not every server takes"
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        weak: str | None = "isn't text in UTF-8"
+    else:
+        weak = weakness(secret)
+        if weak is None and re.search(r"""[\s"'\\]""", secret):
+            weak = "holds spaces, quotation marks or backslashes, which not every server takes"
     if weak is not None:
         raise InitError(f"The secret {path} {weak}. Delete the file and start again: a new one is made.")
     return secret
 
 
 def _derived(path: Path, text: str, written: list[Path]) -> None:
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
+    if not path.exists() or path.read_bytes() != text.encode():
         _write(path, text)
         written.append(path)
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, and for its owner alone."""
+    """Whole or not at all, there after a loss of power, and for its owner alone."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w", encoding="utf-8") as file:
@@ -86,6 +93,11 @@ def _write(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

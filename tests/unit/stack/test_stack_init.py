@@ -76,6 +76,9 @@ def test_a_secret_that_an_operator_put_there_is_kept_and_the_addresses_follow(fo
         "k" * 40,
         "Password-0123456789-abcdefghijklm",
         "with spaces 0123456789-abcdefghijklm",
+        "with'apostrophe-0123456789-abcdefghijklm",
+        'with"quotation-0123456789-abcdefghijklm',
+        "with\\backslash-0123456789-abcdefghijklm",
     ],
 )
 def test_a_weak_secret_is_refused_with_the_fix_and_not_shown(
@@ -88,6 +91,43 @@ def test_a_weak_secret_is_refused_with_the_fix_and_not_shown(
     assert not weak or weak not in str(caught.value)
     assert init.run([str(folder)]) == 1
     assert "mingora-init: The secret" in capsys.readouterr().err
+
+
+@pytest.mark.req("OPS-1")
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_that_is_no_text_is_refused_with_the_fix(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b"\xff\xfe0123456789-0123456789-abcdefghijklm")
+    with pytest.raises(InitError, match=rf"{name} isn't text in UTF-8\. Delete the file"):
+        made(folder)
+
+
+@pytest.mark.req("OPS-1")
+def test_an_address_that_was_damaged_is_written_again(folder: Path) -> None:
+    made(folder)
+    (folder / "redis" / "url").unlink()
+    (folder / "redis" / "url").write_bytes(b"\xff")
+    assert made(folder) == [folder / "redis" / "url"]
+
+
+@pytest.mark.req("OPS-1")
+@pytest.mark.parametrize("address", ["postgres", "postgres:", ":5432", "postgres:five", "postgres:123456", "db:٥"])
+def test_an_address_without_host_or_port_is_refused_before_anything_is_made(
+    folder: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init.run([str(folder), "--database", address]) == 1
+    assert f"{address} isn't an address of PostgreSQL: write HOST:PORT" in capsys.readouterr().err
+    assert texts(folder) == {}
+
+
+@pytest.mark.req("OPS-1")
+def test_a_secret_and_its_name_are_on_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    made(folder)
+    for name in FILES:
+        path = folder / name
+        file = synced.index(f"{path}.new")
+        assert synced[file + 1] == str(path.parent)
 
 
 @pytest.mark.req("OPS-1")
