@@ -35,7 +35,7 @@ class ComposeStack:
         self._folder = folder
         self._env = environment(
             MINGORA_PORT=str(self.port),
-            MINGORA_FRONT_SUBNET=f"10.{secrets.choice(range(200, 250))}.{secrets.choice(range(256))}.0/24",
+            MINGORA_FRONT_PREFIX=f"10.{secrets.choice(range(200, 250))}.{secrets.choice(range(256))}",
             MINGORA_IMAGE=f"mingora-test/services:{mark}",
             MINGORA_GATEWAY_IMAGE=f"mingora-test/gateway:{mark}",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,11 @@ FILES = {
     "/run/mingora/internal/key": "0123456789abcdefghijklmnopqrstuv",
     "/run/mingora/metrics/key": "zyxwvutsrqponmlkjihgfedcba987654",
 }
+
+
+def by_default(value: str) -> str:
+    """A value of compose.yaml where the site sets no variable."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
 
 
 class Recording(Mapping[str, str]):
@@ -61,7 +67,7 @@ def test_a_service_gets_the_settings_that_it_reads_and_no_others(service: str, t
             copy.write_text(FILES[value])
             environment[name] = str(copy)
         else:
-            environment[name] = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+            environment[name] = by_default(value)
     recording = Recording(environment)
     for read in READERS[service]:
         read(recording)  # complete: nothing raises
@@ -69,6 +75,24 @@ def test_a_service_gets_the_settings_that_it_reads_and_no_others(service: str, t
     mounted = {volume.split(":")[1] for volume in SERVICES[service]["volumes"]}
     files = {value for name, value in SERVICES[service]["environment"].items() if value.startswith("/run/mingora/")}
     assert {file.rpartition("/")[0] for file in files} == {path for path in mounted if path.startswith("/run/mingora/")}
+
+
+@pytest.mark.req("OPS-1")
+def test_the_services_believe_the_gateway_alone_about_a_clients_address() -> None:
+    (front,) = yaml.safe_load(COMPOSE)["networks"]["front"]["ipam"]["config"]
+    network, others = (ip_network(by_default(front[name])) for name in ("subnet", "ip_range"))
+    gateway = SERVICES["gateway"]["networks"]["front"]["ipv4_address"]
+    address = ip_address(by_default(gateway))
+    assert address in network
+    assert address not in others
+    assert set(others) < set(network)
+    assert network[1] != address  # what an engine may give the host's bridge
+    trusted = {
+        name: found["environment"].get("MINGORA_TRUSTED_PROXIES")
+        for name, found in SERVICES.items()
+        if "front" in found.get("networks", ())
+    }
+    assert trusted == {"gateway": None, "api": gateway, "blobstore": gateway, "scheduler": gateway}
 
 
 @pytest.mark.req("OPS-1")
