@@ -355,6 +355,7 @@ def test_an_export_to_a_pipe_and_a_stack_folder_filled_from_it(
     for name in (str(path), "-"):
         refused = subprocess.run([*filling, name], env=bare, input=path.read_bytes(), capture_output=True)
         assert refused.returncode == 1 and b"cut off" in refused.stderr and b"Traceback" not in refused.stderr
+        assert not folder.exists()
     into = subprocess.run([*filling, "-"], env=bare, input=done.stdout, capture_output=True)
     assert into.returncode == 0, into.stderr
     assert {entry.name for entry in folder.iterdir()} >= {"platform.sqlite", "content.sqlite", "secrets"}

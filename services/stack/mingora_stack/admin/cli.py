@@ -85,13 +85,14 @@ def _export(url: str, arguments: argparse.Namespace, output: Output) -> None:
 
 def _import(url: str, arguments: argparse.Namespace, output: Output) -> None:
     content_file = _content_file(arguments)
-    with _told(), _alone(arguments), _archive(arguments.file, content_file.parent) as archive:
+    with _told(), _archive(arguments.file, content_file.parent) as archive:
         verify(archive)
         archive.seek(0)
-        migrate.upgrade(url)
-        check_content(str(content_file))
-        with opened(url, content_file) as (database, content), telling(database.url):
-            done = Importer(database, content, SystemClock(), operator(), content_file.parent).run(archive)
+        with _alone(arguments):
+            migrate.upgrade(url)
+            check_content(str(content_file))
+            with opened(url, content_file) as (database, content), telling(database.url):
+                done = Importer(database, content, SystemClock(), operator(), content_file.parent).run(archive)
     if done.lost_parts:
         note(f"{done.lost_parts} parts were lost already where the archive was made.")
     output.result(
@@ -113,13 +114,17 @@ def _alone(arguments: argparse.Namespace) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _archive(name: str, scratch: Path) -> Iterator[BinaryIO]:
-    """The archive as a file that can be read twice: stdin is put aside, where its content will need the room anyway."""
+def _archive(name: str, folder: Path) -> Iterator[BinaryIO]:
+    """The archive as a file that can be read twice: stdin is put aside, where its content will need the room anyway.
+
+    That is ``folder``, or where it will be made: an archive that is refused leaves no folder behind.
+    """
     if name != STDIO:
         with open(name, "rb") as file:
             yield file
         return
-    with tempfile.TemporaryFile(dir=scratch) as aside:
+    there = next((each for each in (folder, *folder.parents) if each.is_dir()), folder)
+    with tempfile.TemporaryFile(dir=there) as aside:
         shutil.copyfileobj(sys.stdin.buffer, aside, PIECE)
         aside.seek(0)
         yield aside
