@@ -137,3 +137,17 @@ def test_a_second_start_keeps_secrets_and_data(compose_stack: ComposeStack) -> N
         said = compose_stack.try_compose("run", "--rm", "--no-deps", "--no-TTY", service, seconds=60)
         assert said.returncode == 0, said.stderr
         assert word in said.stdout
+
+
+@pytest.mark.req("OPS-3", "AUTH-8")
+@pytest.mark.parametrize("service", ["api", "blobstore", "scheduler"])
+def test_a_service_believes_the_gateway_s_address_alone(compose_stack: ComposeStack, service: str) -> None:
+    def address(name: str) -> str:
+        (container,) = containers(compose_stack, name)
+        (front,) = (net for name, net in container["NetworkSettings"]["Networks"].items() if name.endswith("_front"))
+        return str(front["IPAddress"])
+
+    (container,) = containers(compose_stack, service)
+    trusted = [line for line in container["Config"]["Env"] if line.startswith("MINGORA_TRUSTED_PROXIES=")]
+    assert trusted == [f"MINGORA_TRUSTED_PROXIES={address('gateway')}"]
+    assert address(service) != address("gateway")
