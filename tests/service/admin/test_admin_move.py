@@ -23,10 +23,12 @@ from moving_support import INPUT, LOG, ORPHAN, RESULT, Moved, Whole, rows_of, wh
 from scheduler_platform import Worker
 from support import FakeClock
 
+from mingora_blobstore.domain.objects import PartKey
 from mingora_blobstore.store.sqlite_content import SqliteContent
 from mingora_common.db import migrate, schema
 from mingora_common.http import API_PREFIX
 from mingora_stack.admin import importing
+from mingora_stack.admin.keyset import KeySet
 
 Admin = Callable[..., Any]
 ROOT = Path(__file__).parents[3]
@@ -189,6 +191,30 @@ def test_an_import_that_fails_late_leaves_nothing(
     archive.write_bytes(other_row(archive.read_bytes()))
     assert "altered" in admin(target_url, content, "import", str(archive), fails=1)
     assert tables_are_empty(target_url) and parts_in(content) == 0
+
+
+@pytest.mark.req("OPS-1")
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_disk_without_room_for_temporary_files_is_told(
+    source: Whole, archive: Path, admin: Admin, tmp_path: Path, content: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, added = KeySet.add, []
+
+    def full(self: KeySet, key: PartKey) -> None:
+        added.append(key)
+        if len(added) % 3 == 0:
+            self._file.execute("PRAGMA max_page_count=1")
+            self._file.execute("CREATE TABLE more (x)")
+        add(self, key)
+
+    monkeypatch.setattr(KeySet, "add", full)
+    second, target = tmp_path / "second.mingora", f"sqlite:///{tmp_path}/t.sqlite"
+    for error in (
+        admin(source.url, source.content_file, "export", str(second), fails=1),
+        admin(target, content, "import", str(archive), fails=1),
+    ):
+        assert "beside the content file" in error and "is full" in error and "Make room" in error
+    assert not second.exists() and tables_are_empty(target) and parts_in(content) == 0
 
 
 @pytest.mark.req("OPS-1")

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -153,3 +154,5 @@ def _told() -> Iterator[None]:
         raise AdminError(str(error)) from error
     except ServiceError as error:
         raise AdminError(f"The content file can't be used: {error.__cause__}.") from error
+    except sqlite3.Error as error:  # of the set of keys: all else has its own errors
+        raise AdminError(f"The temporary file beside the content file can't be used: {error}. Make room.") from error

@@ -8,6 +8,7 @@ that ended early is simply run again.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -174,11 +175,11 @@ class Importer:
 
     def _take_back(self, stored: KeySet) -> None:
         """Remove the bytes that this run has stored; what can't be removed now is the sweep's."""
-        for key in stored:
-            try:
+        try:
+            for key in stored:
                 self._content.delete(key)
-            except ServiceError:
-                return
+        except (ServiceError, sqlite3.Error):
+            return
 
 
 @contextmanager
