@@ -143,11 +143,11 @@ def test_a_second_start_keeps_secrets_and_data(compose_stack: ComposeStack) -> N
 @pytest.mark.parametrize("service", ["api", "blobstore", "scheduler"])
 def test_a_service_believes_the_gateway_s_address_alone(compose_stack: ComposeStack, service: str) -> None:
     def address(name: str) -> str:
-        (container,) = containers(compose_stack, name)
+        container = containers(compose_stack, name)[0]
         (front,) = (net for name, net in container["NetworkSettings"]["Networks"].items() if name.endswith("_front"))
         return str(front["IPAddress"])
 
-    (container,) = containers(compose_stack, service)
+    container = containers(compose_stack, service)[0]
     trusted = [line for line in container["Config"]["Env"] if line.startswith("MINGORA_TRUSTED_PROXIES=")]
     assert trusted == [f"MINGORA_TRUSTED_PROXIES={address('gateway')}"]
     assert address(service) != address("gateway")
