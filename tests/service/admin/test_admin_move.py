@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -12,7 +13,7 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from mingora_blobstore.store.sqlite_content import SqliteContent
 from mingora_common.db import migrate, schema
 from mingora_common.http import API_PREFIX
 from mingora_stack.admin import importing
+from mingora_stack.admin.archive import Writer
+from mingora_stack.admin.exporting import Exporter
 from mingora_stack.admin.keyset import KeySet
 
 Admin = Callable[..., Any]
@@ -297,8 +300,6 @@ def test_an_export_while_people_work_is_of_one_moment(
 def test_a_deletion_between_the_two_looks_is_in_neither(
     source: Whole, moved: Moved, admin: Admin, tmp_path: Path, content: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mingora_stack.admin.exporting import Exporter
-
     most = Exporter._send_most
     late = random_bytes(9_000, 99)
 
@@ -315,6 +316,47 @@ def test_a_deletion_between_the_two_looks_is_in_neither(
     admin(target, content, "import", str(path))
     ids = {row.id for row in rows_of(target, sa.select(schema.objects.c.id))}
     assert early not in ids and meanwhile.late in ids  # type: ignore[attr-defined]
+
+
+@pytest.mark.req("OPS-1")
+def test_uploads_never_wait_for_whoever_takes_the_archive(
+    source: Whole, moved: Moved, admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written to the stream while content is held still, and few bytes are read."""
+    frozen, read, send_new, write = SqliteContent.frozen, SqliteContent.read, Exporter._send_new, Writer._add
+    held, reads, passes = [False], [0], [0]
+
+    @contextlib.contextmanager
+    def watched(self: SqliteContent) -> Iterator[None]:
+        with frozen(self):
+            held[0] = True
+            yield
+            held[0] = False
+
+    def counted(self: SqliteContent, *words: Any) -> bytes | None:
+        reads[0] += held[0]
+        return read(self, *words)
+
+    def meanwhile(self: Exporter, *words: Any) -> None:
+        """Many parts come during the first pass, one during each later one."""
+        send_new(self, *words)
+        for number in range(1 if passes[0] else 20):
+            moved.user.store(random_bytes(500, 100 * passes[0] + number + 1000))
+        passes[0] += 1
+
+    def written(self: Writer, name: str, data: bytes) -> None:
+        assert not held[0], name
+        write(self, name, data)
+
+    for number in range(10):
+        moved.user.store(random_bytes(500, 900 + number))
+    for target, name, patch in (
+        (SqliteContent, "frozen", watched), (SqliteContent, "read", counted), (Exporter, "_send_new", meanwhile),
+        (Writer, "_add", written),
+    ):  # fmt: skip
+        monkeypatch.setattr(target, name, patch)
+    done = admin(source.url, source.content_file, "export", str(tmp_path / "a.mingora"))
+    assert (passes[0], reads[0]) == (3, 1) and done["parts"] == 5 + 10 + 20 + 2 and done["lostParts"] == 0
 
 
 @pytest.mark.req("OPS-1", "BLOB-2")
