@@ -16,6 +16,15 @@ from support import FakeClock, Seed
 POSTGRES = os.environ.get("MINGORA_TEST_POSTGRES")
 
 
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """Commands that are run inside the test's process narrow it; the next test has it as it was."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
