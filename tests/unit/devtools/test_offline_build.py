@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[3] / "deploy" / "offline" / "build.sh"
-NEEDED = ("bash", "dirname", "realpath", "mkdir", "df", "tail")
+NEEDED = ("bash", "dirname", "realpath", "mkdir", "flock", "rm", "umount", "df", "tail")
 
 pytestmark = pytest.mark.skipif(os.name == "nt" or shutil.which("bash") is None, reason="needs bash")
 
