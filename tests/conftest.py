@@ -97,3 +97,19 @@ def _administer(statement: str) -> None:
     with engine.connect() as connection:
         connection.execute(sa.text(statement))
     engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.engine("postgres"))])
+def bare_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database with nothing in it at all, on each engine."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/bare.sqlite"
+        return
+    template: sa.URL = request.getfixturevalue("postgres_template")
+    name = f"mingora_bare_{secrets.token_hex(6)}"
+    engine = sa.create_engine(template.set(database="postgres"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        yield template.set(database=name).render_as_string(hide_password=False)
+        connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+    engine.dispose()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from e2e_compose import ComposeStack
@@ -88,3 +90,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture
+def far_user(user: User, proxy: Any, tmp_path: Path) -> Iterator[User]:
+    """The user on a machine that reaches the stack through the test's own ``proxy`` only."""
+    far = user.elsewhere(tmp_path / "far")
+    far.stack = cast(RunningStack, SimpleNamespace(url=proxy.url, ca_file=None))
+    yield far.login()
+    far.close()

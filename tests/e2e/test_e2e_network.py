@@ -6,8 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from e2e_proxy import CuttingProxy
@@ -22,15 +21,6 @@ def proxy(stack: RunningStack) -> Iterator[CuttingProxy]:
     proxy = CuttingProxy(int(stack.url.rpartition(":")[2]), seed=7)
     yield proxy
     proxy.close()
-
-
-@pytest.fixture
-def far_user(user: User, proxy: CuttingProxy, tmp_path: Path) -> Iterator[User]:
-    """The user on a machine that reaches the stack through the proxy only."""
-    far = user.elsewhere(tmp_path / "far")
-    far.stack = cast(RunningStack, SimpleNamespace(url=proxy.url, ca_file=None))
-    yield far.login()
-    far.close()
 
 
 def insist(user: User, *words: str) -> bytes:

@@ -10,8 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from e2e_storm import Fault, StormProxy
@@ -37,15 +35,6 @@ def proxy(stack: RunningStack) -> Iterator[StormProxy]:
     proxy = StormProxy(int(stack.url.rpartition(":")[2]))
     yield proxy
     proxy.close()
-
-
-@pytest.fixture
-def far_user(user: User, proxy: StormProxy, tmp_path: Path) -> Iterator[User]:
-    """The user on a machine that reaches the stack through the proxy only."""
-    far = user.elsewhere(tmp_path / "far")
-    far.stack = cast(RunningStack, SimpleNamespace(url=proxy.url, ca_file=None))
-    yield far.login()
-    far.close()
 
 
 @pytest.mark.req("CLI-8", "CLI-9", "CLI-10", "WORK-5", "WORK-6", "JOB-4")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mingora_common.wake import MAX_WAIT_SECONDS
+
 Schema = Mapping[str, Any]
 
 SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
@@ -15,6 +17,7 @@ COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 2**53}
 FLAG: Schema = {"type": "boolean"}
 TEXT: Schema = {"type": "string"}
 BYTES: Schema = {"type": "string", "format": "binary"}
+WAIT: Schema = {"type": "number", "minimum": 0, "maximum": int(MAX_WAIT_SECONDS)}
 
 
 def identifier(prefix: str) -> Schema:

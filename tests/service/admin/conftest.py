@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from moving_support import Moved, Whole, fill, whole
 from support import FakeClock
 
@@ -29,20 +27,10 @@ def moved(source: Whole) -> Moved:
     return fill(source)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.engine("postgres"))])
-def target_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture
+def target_url(bare_url: str) -> str:
     """An empty database that isn't even migrated."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/target.sqlite"
-        return
-    template: sa.URL = request.getfixturevalue("postgres_template")
-    name = f"mingora_target_{secrets.token_hex(6)}"
-    engine = sa.create_engine(template.set(database="postgres"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-        yield template.set(database=name).render_as_string(hide_password=False)
-        connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
-    engine.dispose()
+    return bare_url
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from mingora_common.auth import READ
 from mingora_common.clock import rfc3339
 from mingora_common.http import needs, principal, query_int, wait_seconds
 from mingora_common.openapi import Answer, describe
-from mingora_common.schemas import number
+from mingora_common.schemas import WAIT, number
 
 MAX_PAGE = 1000
 
@@ -28,7 +28,7 @@ blueprint = Blueprint("events", __name__)
 @describe(
     "What happened to a job, in order; a waiting read.",
     {200: Answer(schemas.EVENTS, headers=schemas.CROWDED)},
-    query={"after": number(0, MAX_NUMBER), "limit": number(1, MAX_PAGE), "wait": schemas.WAIT},
+    query={"after": number(0, MAX_NUMBER), "limit": number(1, MAX_PAGE), "wait": WAIT},
 )
 def show_events(job_id: str) -> Response:
     checked_job_id(job_id)

@@ -32,7 +32,7 @@ from mingora_common.errors import (
 from mingora_common.http import json_body, needs, no_content, principal, wait_seconds
 from mingora_common.ids import is_id, new_id
 from mingora_common.openapi import Answer, describe
-from mingora_common.schemas import record
+from mingora_common.schemas import WAIT, record
 
 blueprint = Blueprint("jobs", __name__)
 _log = structlog.get_logger()
@@ -77,7 +77,7 @@ def submit() -> Response:
 @describe(
     "A job; with `wait` and `knownState` as soon as its state is another.",
     {200: Answer(schemas.JOB, headers=schemas.CROWDED)},
-    query={"wait": schemas.WAIT, "knownState": schemas.STATE},
+    query={"wait": WAIT, "knownState": schemas.STATE},
 )
 def show(job_id: str) -> Response:
     checked_job_id(job_id)

@@ -17,7 +17,7 @@ from mingora_common.auth import READ
 from mingora_common.errors import INVALID_REQUEST, NOT_FOUND, ServiceError
 from mingora_common.http import needs, principal, query_int, wait_seconds
 from mingora_common.openapi import describe
-from mingora_common.schemas import COUNT, number
+from mingora_common.schemas import COUNT, WAIT, number
 
 MAX_BYTES = 4 * 1024 * 1024
 
@@ -66,7 +66,7 @@ class _Found:
         "offset": COUNT,
         "tail": COUNT,
         "limit": number(1, MAX_BYTES),
-        "wait": schemas.WAIT,
+        "wait": WAIT,
     },
 )
 def show_log(job_id: str) -> Response:

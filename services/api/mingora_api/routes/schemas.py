@@ -33,7 +33,6 @@ STATE = one_of(*STATES)
 KEY = text(200, shortest=1, pattern=r"^[\x20-\x7e]+$")
 # The header's value: blanks round it don't arrive.
 KEY_HEADER = text(200, shortest=1, pattern=r"^[\x21-\x7e]+( [\x21-\x7e]+)*$")
-WAIT: Schema = {"type": "number", "minimum": 0, "maximum": 15}
 MAX_ROW = 2**31 - 1
 # A waiting read that found no place to wait says when to ask again.
 CROWDED = {"Retry-After": _LATER}

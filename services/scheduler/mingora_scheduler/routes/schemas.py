@@ -10,6 +10,7 @@ from mingora_common.schemas import (
     SHA256,
     TEXT,
     TIME,
+    WAIT,
     Schema,
     identifier,
     listed,
@@ -27,7 +28,6 @@ from mingora_scheduler.routes.reports import REASONS, USAGE
 MAX_ATTEMPT = 2**31 - 1
 _PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 _DIGEST: Schema = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
-WAIT: Schema = {"type": "number", "minimum": 0, "maximum": 15}
 _CROWDED: dict[str, Schema] = {"Retry-After": {"type": "string", "pattern": "^[0-9]+$"}}
 
 
