@@ -266,9 +266,16 @@ def _reaped_cpu() -> float:
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process had at a time."""
+    """The most memory that this process had at a time.
+
+    Linux counts what the process was before its exec to its `ru_maxrss`: a small worker that a large program started
+    would seem large. VmHWM is of this program alone.
+    """
     if sys.platform == "win32":
         return 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT

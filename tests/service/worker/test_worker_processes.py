@@ -148,3 +148,19 @@ def test_the_workers_memory_stays_flat_under_a_long_log(platform: FakePlatform, 
     worker = start_worker()
     platform.wait(lambda: job.leases and len(job.lease.log) == 60_000_000)
     assert psutil.Process(worker.process.pid).memory_info().rss < 100 * 1024 * 1024
+
+
+@pytest.mark.req("WORK-4", "JOB-6")
+def test_a_worker_started_by_something_large_knows_a_small_jobs_memory() -> None:
+    worker = """
+import os, subprocess, sys
+from mingora_worker.monitor import ProcessTree
+tree = ProcessTree("mark", adopting=False)
+job = subprocess.Popen([sys.executable, "-c", "import os; block = b'x' * 120_000_000; os._exit(0)"])
+_pid, _status, used = os.wait4(job.pid, 0)
+tree.ended(used.ru_maxrss)
+print(tree.sample().max_memory_mib)
+"""
+    large = f"import os, sys; block = b'x' * 250_000_000; os.execv(sys.executable, [sys.executable, '-c', {worker!r}])"
+    shown = subprocess.run([sys.executable, "-c", large], capture_output=True, text=True, check=True).stdout
+    assert 115 <= int(shown) < 200
