@@ -37,6 +37,7 @@ class Domain:
 DOMAINS = (
     Domain("mingora", ROOT / "cli" / "mingora"),
     Domain("mingora_worker", ROOT / "worker" / "mingora_worker"),
+    Domain("mingora_volunteer", ROOT / "worker" / "mingora_volunteer"),
 )
 
 

@@ -1,0 +1,171 @@
+"""The base model on this machine and the LoRA adapter on it: loaded strictly, from safetensors alone, without network.
+
+No code and no pickle of a model's folder is ever run: weights in another format are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1")
+
+import torch
+import transformers
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from safetensors import SafetensorError, safe_open
+
+from mingora.errors import MingoraError, UsageProblem
+from mingora_volunteer.messages import MAX_MODULES, MAX_RANK, Info, Lora
+from mingora_volunteer.texts import _
+
+MAX_INDEX_BYTES = 64 << 20
+INDEX = "model.safetensors.index.json"
+# Where a coordinator doesn't tell alpha, the proportion of the protocol page's example: r 16, alpha 32.
+ALPHA_PER_RANK = 2.0
+_SHARD = re.compile(r"[A-Za-z0-9._-]+\.safetensors")
+_LORA_NAME = re.compile(r"(?:.*\.)?([A-Za-z0-9_]+)\.lora_A\.weight")
+
+
+class Unfit(MingoraError):
+    """The coordinator's adapter doesn't sit on this base model."""
+
+
+def check_folder(folder: Path) -> None:
+    """Raises `UsageProblem` for a folder that isn't a model's, or whose weights aren't safetensors."""
+    if not (folder / "config.json").is_file():
+        raise UsageProblem(
+            _("--base-model {path}: there is no model in this folder.").format(path=folder),
+            hint=_("It takes a folder with config.json, the tokenizer and *.safetensors files."),
+        )
+    shards = ["model.safetensors"]
+    if (folder / INDEX).is_file():
+        shards = _shards(folder / INDEX)
+    if not all(_SHARD.fullmatch(name) and (folder / name).is_file() for name in shards):
+        raise UsageProblem(
+            _("--base-model {path}: the weights aren't in safetensors files.").format(path=folder),
+            hint=_("Pickled weights (.bin, .pt) can run code and aren't loaded; get the model as safetensors."),
+        )
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        if index.stat().st_size > MAX_INDEX_BYTES:
+            raise ValueError
+        return [str(name) for name in set(json.loads(index.read_bytes())["weight_map"].values())]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageProblem(_("{path} can't be read.").format(path=index)) from error
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The model's own tokenizer. Raises `UsageProblem`."""
+    try:
+        return transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise UsageProblem(
+            _("--base-model {path}: the tokenizer can't be loaded: {reason}").format(path=folder, reason=error)
+        ) from error
+
+
+def precision(device: torch.device) -> torch.dtype:
+    """The base model's numbers: bfloat16 on a GPU that computes with it, else float32. The adapter is float32."""
+    return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+
+
+def build(folder: Path, lora: Lora, seed: int, device: torch.device) -> Any:
+    """The base model with a fresh adapter, as `tohum` makes it, in training mode. Raises `Unfit`, `UsageProblem`."""
+    torch.manual_seed(seed)
+    try:
+        base = transformers.AutoModelForCausalLM.from_pretrained(
+            str(folder),
+            dtype=precision(device),
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            attn_implementation="sdpa",
+        )
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
+        raise UsageProblem(
+            _("--base-model {path}: the model can't be loaded: {reason}").format(path=folder, reason=error)
+        ) from error
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]
+        target_modules=list(lora.modules),
+        lora_dropout=0.0,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    try:
+        model = get_peft_model(base, config)
+    except ValueError as error:
+        raise _unfit(folder, ", ".join(lora.modules)) from error
+    model.train()
+    return model.to(device)
+
+
+def adapter_of(model: Any) -> dict[str, torch.Tensor]:
+    """The adapter's own parameters by the names of PEFT's files; writing into them changes the model."""
+    return dict(get_peft_model_state_dict(model, save_embedding_layers=False))
+
+
+def read_adapter(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of an adapter file. Raises `Unfit` for what isn't safetensors of float32 numbers."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+    except (SafetensorError, OSError) as error:
+        raise Unfit(_("The coordinator's adapter is no safetensors file.")) from error
+    if not all(tensor.dtype == torch.float32 for tensor in tensors.values()):
+        raise Unfit(_("The coordinator's adapter isn't of float32 numbers."))
+    return tensors
+
+
+def lora_of(info: Info, tensors: Mapping[str, torch.Tensor]) -> Lora:
+    """What the coordinator tells of its adapter; where it tells nothing, what the tensors' names and shapes show."""
+    if info.lora is not None:
+        return info.lora
+    found = {name: match[1] for name in tensors if (match := _LORA_NAME.fullmatch(name))}
+    ranks = {tensors[name].shape[0] for name in found if tensors[name].ndim == 2}
+    modules = sorted(set(found.values()))
+    if len(ranks) != 1 or not 1 <= min(ranks) <= MAX_RANK or len(modules) > MAX_MODULES:
+        raise Unfit(_("The coordinator's adapter isn't a LoRA."))
+    rank = ranks.pop()
+    return Lora(rank, ALPHA_PER_RANK * rank, tuple(modules))
+
+
+def place_adapter(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Writes the tensors into the model. Names and shapes have to be exactly the model's: else `Unfit`."""
+    own = adapter_of(model)
+    strange = sorted(own.keys() ^ tensors.keys()) or [n for n in sorted(own) if own[n].shape != tensors[n].shape]
+    if strange:
+        raise _unfit(folder, strange[0])
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(tensors[name])
+
+
+def check_sizes(model: Any, tokens: torch.Tensor, sequence: int) -> None:
+    """Raises `Unfit` for sequences longer than the model takes, `UsageProblem` for tokens that it doesn't know."""
+    most = getattr(model.config, "max_position_embeddings", None)
+    if isinstance(most, int) and sequence > most:
+        raise Unfit(
+            _("The coordinator asks for {asked} tokens in a row; this model takes {most}.").format(
+                asked=sequence, most=most
+            )
+        )
+    if len(tokens) and int(tokens.max()) >= model.get_input_embeddings().weight.shape[0]:
+        raise UsageProblem(_("The tokenizer in the base model's folder isn't this model's."))
+
+
+def _unfit(folder: Path, detail: str) -> Unfit:
+    return Unfit(
+        _("The coordinator's adapter doesn't fit the model in {path}: {detail}").format(path=folder, detail=detail),
+        hint=_("Is it the base model that the coordinator names?"),
+    )
