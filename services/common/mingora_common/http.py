@@ -244,14 +244,15 @@ def _as_service_error(error: Exception) -> ServiceError:
 
 
 class DrainBody:
-    """WSGI middleware: before an answer goes out, read what is left of the request's body, within bounds.
+    """WSGI middleware: before an answer goes out, read what is left of the request's body if that is at most ``most``.
 
     A server that answers and closes while the client still sends makes the client see a reset instead of the 413 or
     401 that it should read.
     """
 
-    def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
+    def __init__(self, app: Callable[..., Iterable[bytes]], most: int = DRAIN_BYTES) -> None:
         self._app = app
+        self._most = most
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         length = environ.get("CONTENT_LENGTH") or "0"
@@ -261,7 +262,7 @@ class DrainBody:
         environ["wsgi.input"] = environ[BODY] = body
         answer = self._app(environ, start_response)
         left = 0 if body.broken else int(length) - body.taken
-        if 0 < left <= DRAIN_BYTES:
+        if 0 < left <= self._most:
             connection = environ.get("gunicorn.socket")
             if isinstance(connection, Paced):
                 connection.hurry(DRAIN_SECONDS)  # within a read, the deadline of drain() isn't looked at

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from mingora_stack import server
+from mingora_common import tls
 from mingora_stack.tls import Authority
 
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    monkeypatch.setattr(server, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(tls, "STALL_SECONDS", 0.3)
     authority = Authority(tmp_path)
     authority.certify("localhost")
     return authority
@@ -33,7 +33,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def accepted(authority: Authority, connection: socket.socket) -> ssl.SSLSocket:
     """What gunicorn makes of an accepted connection."""
-    context = server._context_of(str(authority.server_file), authority.server_file.stat().st_mtime_ns)
+    context = tls._context_of(str(authority.server_file), None, authority.server_file.stat().st_mtime_ns)
     return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
 
 
@@ -64,15 +64,15 @@ def test_a_client_that_stalls_after_the_handshake_is_let_go(
 
 @pytest.mark.req("AUTH-5")
 def test_nothing_older_than_tls_1_2_is_spoken(authority: Authority) -> None:
-    context = server._context_of(str(authority.server_file), 0)
+    context = tls._context_of(str(authority.server_file), None, 0)
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.req("OPS-2")
 def test_a_renewed_certificate_is_served_without_a_restart(authority: Authority) -> None:
-    config = SimpleNamespace(certfile=str(authority.server_file))
-    before = server._tls_context(config, ssl.create_default_context)
-    assert server._tls_context(config, ssl.create_default_context) is before
+    config = SimpleNamespace(certfile=str(authority.server_file), keyfile=None)
+    before = tls.context(config, ssl.create_default_context)
+    assert tls.context(config, ssl.create_default_context) is before
     authority.certify("another.name")
     os.utime(authority.server_file, ns=(1, 1))  # file systems with coarse times would hide a change this quick
-    assert server._tls_context(config, ssl.create_default_context) is not before
+    assert tls.context(config, ssl.create_default_context) is not before

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mingora_blobstore.config import Config
-from mingora_blobstore.domain import ranges
 from mingora_blobstore.domain.access import lease_may_read
 from mingora_blobstore.domain.objects import (
     COMPLETE,
@@ -22,6 +21,7 @@ from mingora_blobstore.domain.objects import (
 )  # fmt: skip
 from mingora_blobstore.domain.openings import Room, Wanted
 from mingora_blobstore.domain.uploads import check_index, part_index, refusal
+from mingora_common import ranges
 from mingora_common.auth import Limits
 from mingora_common.config import ConfigError
 from mingora_common.errors import FILE_TOO_LARGE, OBJECT_CORRUPT, OBJECT_FROZEN, PART_CONFLICT, ServiceError

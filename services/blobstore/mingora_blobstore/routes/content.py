@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from flask import Blueprint, Response, jsonify, request
 
-from mingora_blobstore.domain import ranges
 from mingora_blobstore.domain.objects import COMPLETE, CORRUPT, StoredObject
 from mingora_blobstore.routes import schemas
 from mingora_blobstore.routes.access import readable
 from mingora_blobstore.store.objects import Objects
 from mingora_blobstore.store.reading import Reader
+from mingora_common import ranges
 from mingora_common.auth import LEASE, READ, USER
 from mingora_common.errors import OBJECT_CORRUPT, OBJECT_INCOMPLETE, RANGE_NOT_SATISFIABLE, ServiceError
 from mingora_common.http import needs
