@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
+REQUIREMENTS = ROOT / "requirements"
 PACKAGES = ("cli", "worker", "services")
 
 
@@ -31,7 +32,10 @@ def ensure(profile: str) -> Path:
         _make()
     if not stamp.exists() or stamp.read_text() != wanted:
         _say(f"Installing packages ({profile}); this takes a minute the first time …")
-        _pip("install", "--require-hashes", "-r", str(ROOT / "requirements" / f"{profile}.txt"))
+        # The lock is complete. Of torch, which is no part of it, pip would miss the hashes of what needs it.
+        _pip("install", "--no-deps", "--require-hashes", "-r", str(REQUIREMENTS / f"{profile}.txt"))
+        if profile == "dev":
+            _pip("install", "--no-deps", "-r", str(REQUIREMENTS / "torch.txt"))
         # Our own three distributions, editable: what runs is what is in this folder.
         editable = [word for package in PACKAGES for word in ("-e", str(ROOT / package))]
         _pip("install", "--no-deps", "--no-build-isolation", *editable)
@@ -101,7 +105,8 @@ def _run(command: list[str], failed: str) -> None:
 
 def _fingerprint(profile: str) -> str:
     digest = hashlib.sha256(sys.version.encode() + str(ROOT).encode())
-    files = [ROOT / "requirements" / f"{profile}.txt", *(ROOT / package / "pyproject.toml" for package in PACKAGES)]
+    files = [REQUIREMENTS / f"{profile}.txt", REQUIREMENTS / "torch.txt"]
+    files += [ROOT / package / "pyproject.toml" for package in PACKAGES]
     for path in files:
         digest.update(path.read_bytes())
     return digest.hexdigest()
