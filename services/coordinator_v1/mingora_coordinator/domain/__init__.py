@@ -1,0 +1,1 @@
+"""The rules: pure Python and NumPy, no Flask and no files."""

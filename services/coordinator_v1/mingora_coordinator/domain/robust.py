@@ -1,0 +1,165 @@
+"""The robust aggregation rules: a new global adapter from stored results of which some may be hostile.
+
+Each takes the published adapter W and the results S_i in their canonical order and writes the new adapter. They read
+blocks, so the memory they take doesn't grow with the results beyond a few MiB. What each withstands, in figures, is in
+docs/attacks.md. With one or two results nobody can tell which is the hostile one: each rule is then the mean, but
+norm_clip with two, which shortens the longer step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from mingora_coordinator.domain.blocks import Block, Vector, block_length, over_blocks
+from mingora_coordinator.domain.order import mean_of_middle
+
+Rule = Callable[[Vector, Sequence[Vector], Vector], None]
+Matrix = npt.NDArray[np.float64]
+
+# Fewer can't show which of them is the odd one out.
+LEAST_FOR_A_MAJORITY = 3
+
+
+def coordinate_median(_globe: Vector, results: Sequence[Vector], out: Vector) -> None:
+    """The median of each coordinate; of an even number, the mean of the two in the middle (Yin et al. 2018)."""
+    count = len(results)
+    mean_of_middle(results, (count - 1) // 2, count // 2 + 1, out)
+
+
+def trimmed_mean(_globe: Vector, results: Sequence[Vector], out: Vector) -> None:
+    """The mean of each coordinate without the fifth that is smallest and the fifth that is largest (Yin et al. 2018)."""
+    cut = trimmed(len(results))
+    mean_of_middle(results, cut, len(results) - cut, out)
+
+
+def trimmed(count: int) -> int:
+    """How many values are left out at each end: a fifth, rounded up, so that as many hostile results are withstood.
+
+    The share is a choice: Yin et al. 2018 ask for at least the share of the hostile, and below a half.
+    """
+    return -(-count // 5) if count >= LEAST_FOR_A_MAJORITY else 0
+
+
+def krum(globe: Vector, results: Sequence[Vector], out: Vector) -> None:
+    """The one result that lies nearest to its neighbours, as it is (Blanchard et al. 2017)."""
+    _mean(_best(globe, results, 1), out)
+
+
+def multi_krum(globe: Vector, results: Sequence[Vector], out: Vector) -> None:
+    """The mean of the n - f - 2 results that lie nearest to their neighbours.
+
+    Blanchard et al. 2017; that many, because the proof of resilience holds up to there (El Mhamdi et al. 2018).
+    """
+    _mean(_best(globe, results, _neighbours(len(results))), out)
+
+
+def norm_clip(globe: Vector, results: Sequence[Vector], out: Vector) -> None:
+    """W and the mean of the steps S_i - W, each longer than the median of their lengths cut down to it (Sun et al. 2019).
+
+    Sun et al. cut to a constant; the median needs no setting and follows the steps as they shorten.
+    """
+    norms = np.sqrt(_squared_norms(globe, results))
+    limit = np.median(norms)
+    scales = np.where(norms > limit, limit / np.maximum(norms, np.finfo(np.float64).tiny), 1.0)
+    count = len(results)
+    length = block_length(2 * count)
+
+    def work(blocks: Sequence[Block]) -> None:
+        buffer = np.empty((count, length))
+        for block in blocks:
+            origin, steps = _steps(globe, results, block, buffer)
+            out[block] = origin + scales @ steps / count
+
+    over_blocks(out.size, length, work)
+
+
+RULES: Mapping[str, Rule] = {
+    "median": coordinate_median,
+    "trimmed-mean": trimmed_mean,
+    "krum": krum,
+    "multi-krum": multi_krum,
+    "norm-clip": norm_clip,
+}
+
+
+def hostile(count: int) -> int:
+    """How many hostile results Krum withstands at most: it needs n >= 2 f + 3 (Blanchard et al. 2017)."""
+    return max(0, (count - 3) // 2)
+
+
+def _neighbours(count: int) -> int:
+    return max(1, count - hostile(count) - 2)
+
+
+def _best(globe: Vector, results: Sequence[Vector], wanted: int) -> list[Vector]:
+    """The ``wanted`` results of the lowest score: the sum of the squared distances to the n - f - 2 nearest others.
+
+    All of them where there are fewer than three. Of equal scores the first in order wins.
+    """
+    count = len(results)
+    if count < LEAST_FOR_A_MAJORITY:
+        return list(results)
+    distances = _squared_distances(globe, results)
+    np.fill_diagonal(distances, np.inf)
+    distances.sort(axis=1)
+    scores = distances[:, : _neighbours(count)].sum(axis=1)
+    return [results[index] for index in np.sort(np.argsort(scores, kind="stable")[:wanted])]
+
+
+def _squared_distances(globe: Vector, results: Sequence[Vector]) -> Matrix:
+    """The squared distance of each result to each other, from their inner products: one pass over the results.
+
+    The products are of the steps S_i - W, in float64: of the results themselves, or in float32, the difference of large
+    products would swallow the distance of neighbours, and a value of 1e20 would overflow.
+    """
+    count = len(results)
+    length = block_length(2 * count)
+
+    def work(blocks: Sequence[Block]) -> Matrix:
+        products, buffer = np.zeros((count, count)), np.empty((count, length))
+        for block in blocks:
+            _, steps = _steps(globe, results, block, buffer)
+            products += steps @ steps.T
+        return products
+
+    products = sum(over_blocks(globe.size, length, work), np.zeros((count, count)))
+    norms = products.diagonal()
+    return np.maximum(norms[:, None] + norms - 2 * products, 0)
+
+
+def _squared_norms(globe: Vector, results: Sequence[Vector]) -> npt.NDArray[np.float64]:
+    count = len(results)
+    length = block_length(2 * count)
+
+    def work(blocks: Sequence[Block]) -> npt.NDArray[np.float64]:
+        norms, buffer = np.zeros(count), np.empty((count, length))
+        for block in blocks:
+            _, steps = _steps(globe, results, block, buffer)
+            norms += np.einsum("ij,ij->i", steps, steps)
+        return norms
+
+    return sum(over_blocks(globe.size, length, work), np.zeros(count))
+
+
+def _steps(globe: Vector, results: Sequence[Vector], block: Block, buffer: Matrix) -> tuple[Matrix, Matrix]:
+    """A block of W, and of the steps S_i - W in the rows of ``buffer``."""
+    origin = globe[block].astype(np.float64)
+    steps = buffer[:, : origin.size]
+    for step, result in zip(steps, results, strict=True):
+        step[:] = result[block]
+        step -= origin
+    return origin, steps
+
+
+def _mean(results: Sequence[Vector], out: Vector) -> None:
+    def work(blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            total = results[0][block].astype(np.float64)
+            for result in results[1:]:
+                total += result[block]
+            out[block] = total / len(results)
+
+    over_blocks(out.size, block_length(1), work)

@@ -1,0 +1,1 @@
+"""What is kept in the data folder, and in what order it becomes durable."""

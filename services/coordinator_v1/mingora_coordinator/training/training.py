@@ -1,0 +1,290 @@
+"""The training's one state: what is given out, what is taken, and the threads that close rounds.
+
+Everything that a request reads or changes is behind one lock, which nobody holds while a file is written or hashed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from mingora_common.clock import Clock
+from mingora_coordinator.domain.blocks import Vector
+from mingora_coordinator.domain.exact import Grid, grid_for
+from mingora_coordinator.domain.measure import pieces_of
+from mingora_coordinator.domain.rounds import Accepted, Closing, Refusal, Round
+from mingora_coordinator.domain.settings import Lora, Settings
+from mingora_coordinator.domain.shards import MAX_REMEMBERED, Shards
+from mingora_coordinator.store.adapter_file import Layout, open_adapter
+from mingora_coordinator.store.counters import Counter, Counters
+from mingora_coordinator.store.durable import Lines
+from mingora_coordinator.store.folder import DataFolder
+from mingora_coordinator.training.closing import Published, close, keeps_sum, opener
+from mingora_coordinator.training.ledger import Ledger, RoundJournal, unfinished
+from mingora_coordinator.training.opening import Opened, resume
+from mingora_coordinator.training.running_sum import RunningSum
+
+# How long the answer to the result that closes a round may wait for the next one, so that its sender sees it at once.
+CLOSE_PATIENCE = 5.0
+# After an error of the disk.
+RETRY_SECONDS = 5.0
+_LONG = 3600.0
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Work for a worker: the published adapter and the slice of the data."""
+
+    published: Published
+    shard: int
+
+
+class Wait(Exception):
+    """The worker's result of the round ``number`` is there, or the round is just being closed."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Over(Exception):
+    """The training has ended."""
+
+
+class Refused(Exception):
+    """The open round doesn't take the result."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+
+
+class Training:
+    """The training in ``folder``, which is locked and has a round.
+
+    Args:
+        clock: tells the wall-clock time; time limits run on the monotonic clock.
+
+    Raises:
+        FolderError: the folder is damaged.
+    """
+
+    def __init__(self, folder: DataFolder, settings: Settings, clock: Clock) -> None:
+        folder.clean()
+        self.folder = folder
+        self.settings = settings
+        self.counters = Counters(folder.counters)
+        self.lora: Lora = folder.lora()
+        self.ledger = Ledger(folder, clock)
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._adding = ThreadPoolExecutor(1, "adding")
+        self._telling = ThreadPoolExecutor(1, "telling")
+        self._contacts: OrderedDict[str, float] = OrderedDict()
+        self._stopping = False
+        opened = resume(folder)
+        self.layout: Layout = opened.layout
+        self.pieces = pieces_of(opened.layout.header)
+        age = max(0.0, (clock.now() - opened.published.opened) / 1000)
+        self._open(opened, time.monotonic() - age)
+        left_over = unfinished(folder, opened.published.number)
+        if left_over is not None:
+            self._tell(left_over, RoundJournal(folder.round(left_over), clock))
+        self._closer = threading.Thread(target=self._close_rounds, name="closing", daemon=True)
+        self._closer.start()
+
+    @property
+    def published(self) -> Published:
+        """What is given out now; a round's number and digest always belong together."""
+        return self._published
+
+    def standing(self) -> tuple[Vector, Grid]:
+        """The numbers of what is given out now, and the grid for its results."""
+        with self._changed:
+            return self._globe, self._grid
+
+    @property
+    def over(self) -> bool:
+        return self._published.number >= self.settings.rounds
+
+    def pending(self) -> list[str]:
+        """Nicknames whose result of the open round is recorded, in the order of their arrival."""
+        with self._changed:
+            return list(self._round.accepted)
+
+    def contacts(self) -> dict[str, float]:
+        """Seconds since each worker's last request."""
+        now = time.monotonic()
+        with self._changed:
+            return {worker: now - at for worker, at in self._contacts.items()}
+
+    def heard_of(self, worker: str) -> None:
+        """A request of this worker's has come."""
+        with self._changed:
+            self._contacts[worker] = time.monotonic()
+            self._contacts.move_to_end(worker)
+            if len(self._contacts) > MAX_REMEMBERED:
+                self._contacts.popitem(last=False)
+
+    def task(self, worker: str) -> Task:
+        """The worker's task of the open round.
+
+        Raises:
+            Over: there are no more rounds.
+            Wait: not now.
+        """
+        with self._changed:
+            if self.over:
+                raise Over
+            if self._round.has_result_of(worker) or self._round.closing:
+                raise Wait(self._round.number)
+            shard, new = self._shards.of(worker)
+            if new:
+                # Not durable: a killed process leaves it, and after a power cut a worker may get another slice.
+                self._tasks.append({"worker": worker, "shard": shard}, durable=False)
+            return Task(self._published, shard)
+
+    def check(self, worker: str, number: int) -> None:
+        """Raise Refused unless the open round takes a result of this worker for round ``number`` now."""
+        with self._changed:
+            self._check(worker, number)
+
+    def record(self, result: Accepted, number: int, path: Path) -> None:
+        """Make a checked result count: its file at ``path``, which is durable, becomes the round's.
+
+        Raises:
+            Refused: another was faster, or the round has closed.
+            OSError: the disk is full, or fails; nothing is left of the result.
+        """
+        with self._changed:
+            self._check(result.worker, number)
+            self._round.reserve(result.worker)
+            at, journal, target = self._round, self._journal, self._published.folder.result(result.file)
+        try:
+            path.rename(target)
+            journal.accepted(result)
+        except OSError:
+            target.unlink(missing_ok=True)
+            with self._changed:
+                at.release(result.worker)
+                self._changed.notify_all()
+            raise
+        self.counters.add(Counter.ACCEPTED, 1)
+        with self._changed:
+            at.accept(result)
+            self._sum_up(result)
+            self._changed.notify_all()
+            if len(at.accepted) >= self.settings.min_results:
+                self._changed.wait_for(lambda: self._round is not at or self._stopping, CLOSE_PATIENCE)
+
+    def refused(self, worker: str, reason: str, **more: Any) -> None:
+        """A result was refused: count it, and record it in the open round's journal."""
+        self.counters.add(Counter.REFUSED, 1)
+        with self._changed:
+            journal = self._journal
+        journal.refused(worker, reason, **more)
+
+    def stop(self) -> None:
+        """Let the threads end; a round that is just being closed is published first."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._closer.join()
+        for pool in (self._adding, self._telling):
+            pool.shutdown(cancel_futures=True)
+
+    def _check(self, worker: str, number: int) -> None:
+        refusal = self._round.refusal(worker, number, self.settings, asked=worker in self._shards)
+        if refusal is not None:
+            raise Refused(refusal)
+
+    def _open(self, opened: Opened, at: float) -> None:
+        """Make the newest round the open one. ``at``: when it opened, on the monotonic clock."""
+        published, settings = opened.published, self.settings
+        self._published = published
+        self._round = Round(published.number, at, opened.must_ask)
+        self._shards = Shards(settings.shards)
+        for worker, shard in opened.tasks.items():
+            self._shards.restore(worker, shard)
+        self._tasks = Lines(published.folder.tasks)
+        self._journal = RoundJournal(published.folder, self._clock)
+        self._globe = open_adapter(published.folder.adapter)
+        self._grid = grid_for(self._globe)
+        self._running: RunningSum | None = None
+        if keeps_sum(settings) and not self.over:
+            open_result = opener(self.layout, published.folder)
+            self._running = RunningSum(self.layout.values, self._grid, open_result, settings.outlier_factor)
+        for result in opened.accepted:
+            self._round.accept(result)
+            self._sum_up(result)
+
+    def _sum_up(self, result: Accepted) -> None:
+        if self._running is not None:
+            self._adding.submit(_logged, self._running.add, result)
+
+    def _close_rounds(self) -> None:
+        while True:
+            with self._changed:
+                by = self._wait_until_due()
+                if by is None:
+                    return
+                self._round.close()
+                self._changed.wait_for(lambda: self._round.settled)
+                accepted, running = list(self._round.accepted.values()), self._running
+            if not self._publish(accepted, running, by):
+                return
+
+    def _wait_until_due(self) -> Closing | None:
+        """With the lock held; None when the process is to stop."""
+        while not self._stopping:
+            now = time.monotonic()
+            by = self._round.due(now, self.settings)
+            if by is not None:
+                return by
+            left = self._round.deadline(self.settings) - now
+            self._changed.wait(left if self._round.accepted and left < _LONG else _LONG)
+        return None
+
+    def _publish(self, accepted: list[Accepted], running: RunningSum | None, by: Closing) -> bool:
+        """Publish the next adapter, over and over until the disk lets it; False when the process is to stop."""
+        current = self._published
+        while True:
+            try:
+                published, closed = close(
+                    self.folder, self.layout, self.settings, current, accepted, running, by, self._clock.now
+                )
+                break
+            except Exception as error:  # noqa: BLE001 - a round that never closes would be worse than any try
+                _log.error("round_not_closed", round=current.number, exc_info=error)
+            with self._changed:
+                if self._changed.wait_for(lambda: self._stopping, RETRY_SECONDS):
+                    return False
+        self.ledger.closed(closed)
+        must_ask = published.number <= self.folder.highest_undone()
+        with self._changed:
+            journal = self._journal
+            self._tasks.close()
+            self._open(Opened(published, self.layout, [], {}, must_ask), time.monotonic())
+            self._changed.notify_all()
+        _log.info("round_closed", round=current.number, results=len(accepted), by=by.value, seconds=closed["seconds"])
+        self._tell(current.number, journal)
+        return True
+
+    def _tell(self, number: int, journal: RoundJournal) -> None:
+        self._telling.submit(_logged, self.ledger.finish, number, self.layout, journal, lambda: self._stopping)
+
+
+def _logged(work: Callable[..., None], *arguments: Any) -> None:
+    """What a pool's thread does; an error there would be seen by nobody."""
+    try:
+        work(*arguments)
+    except Exception as error:  # noqa: BLE001 - each such work is made up for: at the close, or at the next start
+        _log.error("background_work_failed", work=work.__qualname__, exc_info=error)
