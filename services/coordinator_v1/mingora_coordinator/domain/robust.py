@@ -30,7 +30,7 @@ def coordinate_median(_globe: Vector, results: Sequence[Vector], out: Vector) ->
 
 
 def trimmed_mean(_globe: Vector, results: Sequence[Vector], out: Vector) -> None:
-    """The mean of each coordinate without the fifth that is smallest and the fifth that is largest (Yin et al. 2018)."""
+    """The mean of each coordinate without its smallest fifth and its largest fifth (Yin et al. 2018)."""
     cut = trimmed(len(results))
     mean_of_middle(results, cut, len(results) - cut, out)
 
@@ -57,7 +57,7 @@ def multi_krum(globe: Vector, results: Sequence[Vector], out: Vector) -> None:
 
 
 def norm_clip(globe: Vector, results: Sequence[Vector], out: Vector) -> None:
-    """W and the mean of the steps S_i - W, each longer than the median of their lengths cut down to it (Sun et al. 2019).
+    """W and the mean of the steps S_i - W, the longer ones cut down to the median length (Sun et al. 2019).
 
     Sun et al. cut to a constant; the median needs no setting and follows the steps as they shorten.
     """
@@ -71,7 +71,8 @@ def norm_clip(globe: Vector, results: Sequence[Vector], out: Vector) -> None:
         buffer = np.empty((count, length))
         for block in blocks:
             origin, steps = _steps(globe, results, block, buffer)
-            out[block] = origin + scales @ steps / count
+            # Not BLAS: its sums differ between machines.
+            out[block] = origin + np.einsum("i,ij->j", scales, steps) / count
 
     over_blocks(out.size, length, work)
 
@@ -122,6 +123,7 @@ def _squared_distances(globe: Vector, results: Sequence[Vector]) -> Matrix:
         products, buffer = np.zeros((count, count)), np.empty((count, length))
         for block in blocks:
             _, steps = _steps(globe, results, block, buffer)
+            # BLAS, whose last bits differ between machines: they choose between results that lie equally near.
             products += steps @ steps.T
         return products
 
