@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +75,8 @@ def _train(given: Training, display: Display) -> None:
     stop.install()
     link = given.link
     exchanger = Exchanger(link.address, key=link.key, ca_file=link.ca_file)
+    if not sys.warnoptions:  # what libraries warn each other of is nothing a volunteer could change
+        warnings.simplefilter("ignore")
     try:
         from mingora_volunteer.model import check_folder
         from mingora_volunteer.train import Trainer, choose_device

@@ -1,11 +1,7 @@
-"""The volunteer's own text as tokens, the slice of it that a round is about, and the windows sampled from that.
-
-Source: coordinator protocol v1, "İşçi ne yapar?", step 4.
-"""
+"""The volunteer's own text as tokens, and the batches of a round."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +10,7 @@ import torch
 
 from mingora.errors import UsageProblem
 from mingora_volunteer.messages import Task
+from mingora_volunteer.plan import slice_bounds, window_starts
 from mingora_volunteer.texts import _
 
 # Characters, about, that are turned into tokens at once; a longer text is cut at the ends of lines.
@@ -37,19 +34,13 @@ def read_tokens(path: Path, tokenizer: Any) -> torch.Tensor:
     return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.int32)
 
 
-def slice_of(tokens: torch.Tensor, part: int, parts: int) -> torch.Tensor:
-    """Slice `part` of `parts` equal ones of n = len // parts tokens; what is left over at the end is in none."""
-    n = len(tokens) // parts
-    return tokens[part * n : (part + 1) * n]
-
-
 def batches(tokens: torch.Tensor, task: Task, name: str) -> Iterator[torch.Tensor]:
     """`task.steps` batches of windows at random places of the task's slice: int64, shape (batch, sequence).
 
-    The places depend on the volunteer's name and the round alone. Raises `UsageProblem` when the slice has no window.
+    Raises `UsageProblem` when the slice is shorter than a window.
     """
-    own = slice_of(tokens, task.part, task.parts)
-    places = len(own) - task.sequence + 1
+    begin, end = slice_bounds(len(tokens), task.part, task.parts)
+    places = end - begin - task.sequence + 1
     if places < 1:
         raise UsageProblem(
             _("The data has {have} tokens; a round of this training needs at least {need}.").format(
@@ -57,7 +48,6 @@ def batches(tokens: torch.Tensor, task: Task, name: str) -> Iterator[torch.Tenso
             ),
             hint=_("Give a longer text with --data."),
         )
-    chance = random.Random(f"{name}-{task.round}")  # noqa: S311 - the protocol's sampling seed, no secret
-    for _step in range(task.steps):
-        starts = [chance.randrange(places) for _row in range(task.batch)]
+    own = tokens[begin:end]
+    for starts in window_starts(name, task.round, task.steps, task.batch, places):
         yield torch.stack([own[start : start + task.sequence] for start in starts]).long()

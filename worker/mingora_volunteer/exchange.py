@@ -58,10 +58,10 @@ class Exchanger:
         """
         connection = self._connect()
         try:
-            response = self._answer(connection, method, path, query or {}, headers or {}, send)
-            if response.status >= 300:
-                raise _refusal(response)
-            yield response
+            with self._answer(connection, method, path, query or {}, headers or {}, send) as response:
+                if response.status >= 300:
+                    raise _refusal(response)
+                yield response
         finally:
             connection.close()
 

@@ -92,6 +92,7 @@ class Volunteer:
         self._backoff = Backoff(spread)
         self._polls = 0
         self._answered = False
+        self._base_model: str | None = None
         self._result: _Result | None = None
 
     def run(self) -> None:
@@ -143,6 +144,9 @@ class Volunteer:
 
     def _work(self, task: Task) -> None:
         info = self._coordinator.info()
+        if info.base_model is not None and info.base_model != self._base_model:
+            self._base_model = info.base_model
+            self._display.note(_("The coordinator's base model: {name}").format(name=info.base_model))
         adapter = self._coordinator.adapter(task.digest, self._display.downloading)
         self._display.relief()
         if self._stop.requested:

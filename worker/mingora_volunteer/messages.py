@@ -64,20 +64,14 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Lora:
-    """How the adapter sits on the base model: rank, alpha, and the names of the modules it adapts."""
-
-    rank: int
-    alpha: float
-    modules: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Info:
-    """`base_model` names the model that the coordinator trains on; both are None where it doesn't say."""
+    """`base_model` names the model that the coordinator trains on; `rank`, `alpha` and `modules` say how the LoRA
+    adapter sits on it. None is what the coordinator doesn't tell."""
 
     base_model: str | None = None
-    lora: Lora | None = None
+    rank: int | None = None
+    alpha: float | None = None
+    modules: tuple[str, ...] | None = None
 
 
 def task_of(data: Any) -> Task | Wait | Done:
@@ -113,20 +107,24 @@ def info_of(data: Any) -> Info:
     if fields.get("protokol") != PROTOCOL:
         raise BadAnswer(_("The coordinator doesn't speak version {version} of the protocol.").format(version=PROTOCOL))
     name = fields.get("taban_model")
-    base = name[:MAX_NAME] if isinstance(name, str) and name else None
-    adapter = fields.get("adaptor")
-    return Info(base, None if adapter is None else _lora(_object(adapter, "adaptor")))
-
-
-def _lora(fields: Mapping[str, Any]) -> Lora:
-    if fields.get("yontem", "lora") != "lora":
+    base_model = name[:MAX_NAME] if isinstance(name, str) and name else None
+    adapter = _object(fields.get("adaptor", {}), "adaptor")
+    if adapter.get("yontem", "lora") != "lora":
         raise BadAnswer(_("The coordinator's adapter isn't a LoRA."))
-    if fields.get("dtype", "float32") != "float32":
+    if adapter.get("dtype", "float32") != "float32":
         raise BadAnswer(_("The coordinator's adapter isn't of float32 numbers."))
-    modules = fields.get("hedef_moduller")
-    if not isinstance(modules, list) or not 1 <= len(modules) <= MAX_MODULES or not all(map(_is_module, modules)):
+    return Info(
+        base_model,
+        rank=_whole(adapter, "r", 1, MAX_RANK) if "r" in adapter else None,
+        alpha=_number(adapter, "alfa", MAX_ALPHA) if "alfa" in adapter else None,
+        modules=_modules(adapter["hedef_moduller"]) if "hedef_moduller" in adapter else None,
+    )
+
+
+def _modules(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or not 1 <= len(names) <= MAX_MODULES or not all(map(_is_module, names)):
         raise _bad("hedef_moduller")
-    return Lora(_whole(fields, "r", 1, MAX_RANK), _number(fields, "alfa", MAX_ALPHA), tuple(modules))
+    return tuple(names)
 
 
 def _is_module(name: Any) -> bool:

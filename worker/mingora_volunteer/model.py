@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors import SafetensorError, safe_open
 
 from mingora.errors import MingoraError, UsageProblem
-from mingora_volunteer.messages import MAX_MODULES, MAX_RANK, Info, Lora
+from mingora_volunteer.messages import MAX_MODULES, MAX_RANK, Info
 from mingora_volunteer.texts import _
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
 
 MAX_INDEX_BYTES = 64 << 20
 INDEX = "model.safetensors.index.json"
@@ -33,6 +37,15 @@ _LORA_NAME = re.compile(r"(?:.*\.)?([A-Za-z0-9_]+)\.lora_A\.weight")
 
 class Unfit(MingoraError):
     """The coordinator's adapter doesn't sit on this base model."""
+
+
+@dataclass(frozen=True)
+class Lora:
+    """How an adapter sits on the base model: rank, alpha, and the names of the modules that it adapts."""
+
+    rank: int
+    alpha: float
+    modules: tuple[str, ...]
 
 
 def check_folder(folder: Path) -> None:
@@ -128,16 +141,14 @@ def read_adapter(path: Path) -> dict[str, torch.Tensor]:
 
 
 def lora_of(info: Info, tensors: Mapping[str, torch.Tensor]) -> Lora:
-    """What the coordinator tells of its adapter; where it tells nothing, what the tensors' names and shapes show."""
-    if info.lora is not None:
-        return info.lora
-    found = {name: match[1] for name in tensors if (match := _LORA_NAME.fullmatch(name))}
-    ranks = {tensors[name].shape[0] for name in found if tensors[name].ndim == 2}
-    modules = sorted(set(found.values()))
-    if len(ranks) != 1 or not 1 <= min(ranks) <= MAX_RANK or len(modules) > MAX_MODULES:
+    """What the coordinator tells of its adapter; what it doesn't, the tensors' names and shapes show."""
+    found = {match[1]: tensors[name] for name in tensors if (match := _LORA_NAME.fullmatch(name))}
+    ranks = {tensor.shape[0] for tensor in found.values() if tensor.ndim == 2}
+    rank = info.rank or (ranks.pop() if len(ranks) == 1 else 0)
+    modules = info.modules or tuple(sorted(found))
+    if not 1 <= rank <= MAX_RANK or not 1 <= len(modules) <= MAX_MODULES:
         raise Unfit(_("The coordinator's adapter isn't a LoRA."))
-    rank = ranks.pop()
-    return Lora(rank, ALPHA_PER_RANK * rank, tuple(modules))
+    return Lora(rank, info.alpha or ALPHA_PER_RANK * rank, modules)
 
 
 def place_adapter(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:

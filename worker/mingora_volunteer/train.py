@@ -17,8 +17,9 @@ from safetensors.torch import save_file
 from mingora.errors import MingoraError, UsageProblem
 from mingora_volunteer.data import batches, read_tokens
 from mingora_volunteer.loop import Diverged
-from mingora_volunteer.messages import Info, Lora, Task
+from mingora_volunteer.messages import Info, Task
 from mingora_volunteer.model import (
+    Lora,
     adapter_of,
     build,
     check_sizes,
@@ -28,6 +29,7 @@ from mingora_volunteer.model import (
     precision,
     read_adapter,
 )
+from mingora_volunteer.plan import cosine
 from mingora_volunteer.texts import _
 
 BETAS = (0.9, 0.95)
@@ -97,11 +99,6 @@ class Trainer:
             if not math.isfinite(now):
                 raise _diverged()
             on_step(step + 1, task.steps, now)
-
-
-def cosine(rate: float, step: int, steps: int) -> float:
-    """The learning rate of `step`, counted from 0: half a cosine from `rate` at the first to 0 after the last."""
-    return rate * 0.5 * (1.0 + math.cos(math.pi * step / steps))
 
 
 def choose_device(name: str | None) -> torch.device:
