@@ -63,8 +63,8 @@ def norm_clip(globe: Vector, results: Sequence[Vector], out: Vector) -> None:
     """
     norms = np.sqrt(_squared_norms(globe, results))
     limit = np.median(norms)
-    scales = np.where(norms > limit, limit / np.maximum(norms, np.finfo(np.float64).tiny), 1.0)
     count = len(results)
+    scales = np.divide(limit, norms, out=np.ones(count), where=norms > limit)
     length = block_length(2 * count)
 
     def work(blocks: Sequence[Block]) -> None:
