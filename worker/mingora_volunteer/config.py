@@ -96,13 +96,13 @@ def _train_parser() -> argparse.ArgumentParser:
         "--data",
         required=True,
         metavar="FILE",
-        help=_("the text to train on: one plain text file in UTF-8; it stays on this machine"),
+        help=_("the text to train on: one plain text file in UTF-8; only the adapter trained on it is sent"),
     )
     add("--device", metavar="DEVICE", help=_("cpu, cuda, cuda:1 … (default: a GPU where there is one)"))
     add(
         "--max-upload",
         metavar="RATE",
-        help=_("the most that is sent, in bytes a second: 500K, 2M … (default: no limit)"),
+        help=_("the highest upload rate, in bytes a second: 500K, 2M … (default: no limit)"),
     )
     add(
         "--pause-while-gpu-busy",

@@ -6,7 +6,6 @@ import hashlib
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,6 @@ TASK = {
     "tur": 3, "toplam_tur": 20, "parca": 1, "n_parca": 4, "ic_adim": 20, "bs": 4, "seq": 512, "lr": 0.0002, "tohum": 0,
     "agirlik_sha256": DIGEST,
 }  # fmt: skip
-
-
-@pytest.fixture
-def hostile() -> Iterator[HostileCoordinator]:
-    with HostileCoordinator() as server:
-        yield server
 
 
 def reach(
