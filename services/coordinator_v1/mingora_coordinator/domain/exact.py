@@ -1,8 +1,8 @@
 """Sums of adapters that don't depend on the order in which they are added, and forget what is taken out again.
 
 A float64 is rounded to a grid by adding ``3 * 2**e``: the sum lies between ``2 * 2**e`` and ``4 * 2**e``, where
-neighbours are ``2**(e - 51)`` apart, and its bits count in that unit. Adding and subtracting these bits as whole numbers
-is exact. (The rounding is that of Demmel and Nguyen, "Fast Reproducible Floating-Point Summation", 2013.)
+neighbours are ``2**(e - 51)`` apart, and its bits count in that unit. Adding and subtracting these bits as whole
+numbers is exact. (The rounding is that of Demmel and Nguyen, "Fast Reproducible Floating-Point Summation", 2013.)
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ExactSum:
 
 
 def wide_mean_of(results: Sequence[Vector]) -> MeanOf:
-    """The mean of any finite results, for those that no one grid takes: grids one below the other, six passes in all."""
+    """The mean of any finite results, of which some fit no one grid: six grids, each for what the one above leaves."""
     # From float32's largest exponent down to below its smallest subnormal, 2**-149.
     grids = [Grid(exponent) for exponent in range(128, -149, -_BITS)]
 

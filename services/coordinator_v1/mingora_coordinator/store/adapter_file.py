@@ -110,7 +110,7 @@ def new_vector(path: Path, prefix: bytes, values: int) -> Vector:
 
 
 def rewrite(path: Path, found: Header, layout: Layout) -> None:
-    """Put the tensors of a result into the order of the global adapter, aligned, and without what else is in its header.
+    """Put the tensors of a result into the global adapter's order, aligned, and without what else its header has.
 
     ``found`` has the same tensors as the layout, at other places.
     """

@@ -97,6 +97,12 @@ class DataFolder:
             raise FolderError(f"{self.path} can't be used as data folder: {error.strerror}") from error
         durable.sync_folder(self.path)
 
+    def unlock(self) -> None:
+        """Let another process have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
     def clean(self) -> None:
         """Remove what a killed process left unfinished."""
         for path in self.incoming.iterdir():

@@ -63,12 +63,12 @@ class Body:
         """Write all that ``read`` gives, hashing it on the way.
 
         Raises:
-            Malformed: EMPTY, or TOO_LARGE as soon as it is.
+            Malformed: EMPTY, TOO_LARGE as soon as it is, or UNREADABLE when the body breaks off.
             OSError: the disk.
         """
         most = self._training.layout.body_cap
         with self._path.open("xb", buffering=0) as file:
-            while piece := read(READ_STEP):
+            while piece := _read(read):
                 self.size += len(piece)
                 if self.size > most:
                     raise Malformed(Wrong.TOO_LARGE)
@@ -128,6 +128,13 @@ class Body:
 
 
 _DIFFERENCES = {Difference.KEYS: Wrong.KEYS, Difference.SHAPE: Wrong.SHAPE, Difference.DTYPE: Wrong.DTYPE}
+
+
+def _read(read: Callable[[int], bytes]) -> bytes:
+    try:
+        return read(READ_STEP)
+    except OSError as error:  # the client's connection, or its chunks; not the disk
+        raise Malformed(Wrong.UNREADABLE, "the body broke off") from error
 
 
 def _write(number: int, piece: bytes) -> None:

@@ -5,6 +5,7 @@ Everything that a request reads or changes is behind one lock, which nobody hold
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -191,6 +192,14 @@ class Training:
         with self._changed:
             journal = self._journal
         journal.refused(worker, reason, **more)
+
+    def health(self) -> dict[str, bool]:
+        """Whether each part can do its work, by name."""
+        return {
+            "closing": self._closer.is_alive(),
+            "adapter": self._published.folder.adapter.is_file(),
+            "folder": os.access(self.folder.path, os.W_OK),
+        }
 
     def stop(self) -> None:
         """Let the threads end; a round that is just being closed is published first."""

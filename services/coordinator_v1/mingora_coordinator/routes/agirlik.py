@@ -1,0 +1,77 @@
+"""``GET /agirlik``: the published adapter's bytes, whole or one range of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from flask import Blueprint, Response, request
+
+from mingora_common import ranges
+from mingora_coordinator.routes.wire import WireError
+from mingora_coordinator.store.counters import Counter, Counters
+from mingora_coordinator.training.training import Training
+
+SEND_STEP = 1 << 18
+
+
+def blueprint(training: Training) -> Blueprint:
+    """The route."""
+    routes = Blueprint("agirlik", __name__)
+
+    @routes.get("/agirlik")
+    def agirlik() -> Response:
+        published = training.published
+        etag = f'"{published.digest}"'
+        about = {
+            "X-Tur": str(published.number),
+            "X-Sha256": published.digest,
+            "ETag": etag,
+            "Accept-Ranges": "bytes",
+            "Cache-Control": "no-cache",
+        }
+        if ranges.none_match(request.headers.get("If-None-Match"), etag):
+            return Response(status=304, headers=about)
+        try:
+            span = ranges.requested(request.headers.get("Range"), request.headers.get("If-Range"), etag, published.size)
+        except ranges.Unsatisfiable:
+            raise WireError(416, "aralık geçersiz", {"Content-Range": f"bytes */{published.size}"}) from None
+        start, stop = (0, published.size) if span is None or request.method == "HEAD" else span
+        if request.method == "HEAD":
+            response = Response(b"", headers=about, mimetype="application/octet-stream")
+        else:
+            # An adapter that is replaced meanwhile stays what it is for whoever has it open.
+            body = _Sent(published.folder.adapter.open("rb", buffering=0), start, stop, training.counters)
+            response = Response(body, headers=about, mimetype="application/octet-stream", direct_passthrough=True)
+        response.content_length = stop - start
+        if span is not None and request.method != "HEAD":
+            response.status_code = 206
+            response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{published.size}"
+        return response
+
+    return routes
+
+
+class _Sent:
+    """A part of a file as the body of an answer; counts what was taken of it."""
+
+    def __init__(self, file: BinaryIO, start: int, stop: int, counters: Counters) -> None:
+        self._file = file
+        self._left = stop - start
+        self._sent = 0
+        self._counters = counters
+        file.seek(start)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while self._left:
+            piece = self._file.read(min(SEND_STEP, self._left))
+            if not piece:
+                return
+            yield piece
+            self._left -= len(piece)
+            self._sent += len(piece)
+
+    def close(self) -> None:
+        self._file.close()
+        self._counters.add(Counter.SENT, self._sent)
+        self._sent = 0
