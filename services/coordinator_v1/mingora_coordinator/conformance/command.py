@@ -1,0 +1,83 @@
+"""`mingora-coordinator conformance`: ask for every rule of the protocol, print what was found, end with its verdict."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from mingora_coordinator.conformance import cycle, errors, questions, reads, refusals
+from mingora_coordinator.conformance.client import BadAddress, Client, NoAnswer, printable
+from mingora_coordinator.conformance.report import Report, line
+from mingora_coordinator.conformance.rules import Finding
+from mingora_coordinator.conformance.session import Session
+
+CONFORMANT, NOT_CONFORMANT, NOT_ASKED = 0, 1, 2
+SAFE = "Safe: only reads, and requests that no coordinator takes into a round. --full plays whole rounds."
+FULL = "Full: takes part with results of its own, closes rounds and asks questions. Not for a training that matters."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The words of the command."""
+    parser.add_argument("--url", required=True, help="the coordinator's address; it may have a path")
+    parser.add_argument("--key", help="the shared key that it asks for (X-Anahtar)")
+    parser.add_argument("--full", action="store_true", help="play whole rounds, with damaged results too")
+    parser.add_argument("--json", metavar="FILE", help="write the report as JSON; - is the standard output")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 if the coordinator is conformant, 1 if not, 2 if it couldn't be asked."""
+    shown = sys.stderr if options.json == "-" else sys.stdout
+    try:
+        client = Client(options.url, options.key)
+        if client.get("/durum").status == 401:
+            raise BadAddress("the coordinator refuses the key" if client.has_key else "it wants a key: --key")
+    except (BadAddress, NoAnswer) as reason:
+        print(f"mingora-coordinator: {printable(options.url)}: {reason}", file=sys.stderr)
+        return NOT_ASKED
+    print(f"{printable(options.url)}\n{FULL if options.full else SAFE}", file=shown, flush=True)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    findings = _printed(_findings(Session(client, secrets.token_hex(4)), options.full), shown)
+    report = Report(options.url, options.full, started, findings)
+    print(report.summary(), file=shown)
+    if options.json is not None and not _write(json.dumps(report.document(), indent=2), options.json):
+        return NOT_ASKED
+    return CONFORMANT if report.conformant else NOT_CONFORMANT
+
+
+def _findings(session: Session, full: bool) -> Iterable[Finding]:
+    yield from reads.check.run(session)
+    yield from refusals.check.run(session)
+    yield from questions.refused.run(session)
+    if full:
+        yield from cycle.check.run(session)
+        yield from questions.asked.run(session)
+    yield from errors.check.run(session)
+
+
+def _printed(findings: Iterable[Finding], shown: TextIO) -> list[Finding]:
+    """The findings, each printed as soon as it is there."""
+    colours = shown.isatty() and not os.environ.get("NO_COLOR")
+    kept = []
+    for finding in findings:
+        print(line(finding, colours), file=shown, flush=True)
+        kept.append(finding)
+    return kept
+
+
+def _write(text: str, target: str) -> bool:
+    if target == "-":
+        print(text)
+        return True
+    try:
+        Path(target).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        print(f"mingora-coordinator: {printable(target)}: {error.strerror}", file=sys.stderr)
+        return False
+    return True

@@ -1,0 +1,163 @@
+"""What the checks share: the coordinator, the tester's nicknames, and the questions that many of them ask."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mingora_coordinator.conformance.client import Answer, Client, NoAnswer, NotJson, printable
+from mingora_coordinator.conformance.results import Adapter
+from mingora_coordinator.conformance.rules import Skipped, expect
+from mingora_coordinator.conformance.shapes import TASK, wrong_fields
+
+# The routes whose errors have the protocol's form. What a coordinator answers where it has no route is its own affair.
+ROUTES = ("/durum", "/gorev", "/agirlik", "/sonuc")
+TRIES = 5  # where a round of a live coordinator may close between two requests
+# A file without tensors: as small as a well-formed one can be, and no coordinator's adapter.
+NO_TENSORS = (8).to_bytes(8, "little") + b"{}      "
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What /gorev asks for."""
+
+    round: int
+    total: int
+    digest: str
+    answer: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A result that was accepted: by whom, and for which round."""
+
+    name: str
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """An answer of /agirlik, and what /durum said the round was, before it and after; None where that's unknown."""
+
+    weights: Answer
+    round: object
+
+
+class Session:
+    """One run of the conformance test."""
+
+    def __init__(self, client: Client, token: str) -> None:
+        """``token`` makes the nicknames of this run its own."""
+        self.client, self._token = client, token
+        self.errors: list[Answer] = []
+        self.sent: Sent | None = None
+        self._names = 0
+
+    def name(self, label: str) -> str:
+        """A nickname that nobody has; all of the same label begin alike."""
+        self._names += 1
+        return f"{self.names_of(label)}{self._names}"
+
+    def names_of(self, label: str) -> str:
+        """How the nicknames of this label begin."""
+        return f"uyum-{self._token}-{label}-"
+
+    def get(self, path: str, **parameters: object) -> Answer:
+        """GET with the key."""
+        return self._seen(self.client.get(path, parameters))
+
+    def post(self, body: bytes, **parameters: object) -> Answer:
+        """POST /sonuc with the key."""
+        return self._seen(self.client.post("/sonuc", parameters, body))
+
+    def told(self, path: str, **parameters: object) -> dict[str, Any]:
+        """The object of a GET; it is a violation if there is none."""
+        answer = self.get(path, **parameters)
+        expect(answer.status == 200, f"200 to GET {path}", answer.shown)
+        return object_of(answer)
+
+    def task(self, name: str) -> Task:
+        """The worker's task; skips where training is over, and is a violation where /gorev answers something else."""
+        told = self.told("/gorev", isci=name)
+        if told.get("bitti") is True:
+            raise Skipped("the training is over: there are no tasks")
+        wrong = wrong_fields(told, TASK)
+        expect(not wrong, "a task with all of its fields", f"missing or of another form: {', '.join(wrong)}")
+        return Task(told["tur"], told["toplam_tur"], told["agirlik_sha256"], told)
+
+    def agreed(self, name: str) -> tuple[Task, Answer]:
+        """A task and the weights it names; a violation where they differ and no round has closed in between."""
+        weights = self.download.weights
+        for _ in range(TRIES):
+            task, digest = self.task(name), hashlib.sha256(weights.body).hexdigest()
+            if digest == task.digest:
+                return task, weights
+            weights = self._seen(self.client.weights())
+            expect(weights.status == 200, "200 to GET /agirlik", weights.shown)
+            digest = hashlib.sha256(weights.body).hexdigest()
+            if digest == task.digest:
+                return task, weights
+            expect(self.task(name).digest != task.digest, f"a body of {task.digest}, as /gorev says", digest)
+        raise Skipped(f"a round closed during each of {TRIES} downloads")
+
+    def submit(self, body: bytes, name: str) -> tuple[Answer, Task]:
+        """Send a result for the current round, again if the round closes meanwhile."""
+        for _ in range(TRIES):
+            task = self.task(name)
+            answer = self.post(body, isci=name, tur=task.round)
+            if answer.status != 409 or self.told("/durum").get("tur") == task.round:
+                return answer, task
+        raise Skipped(f"a round closed during each of {TRIES} uploads")
+
+    @cached_property
+    def stale(self) -> int:
+        """A round that isn't, and will not be, the current one."""
+        total = self.told("/durum").get("toplam_tur")
+        return (total if type(total) is int and 0 < total < 10**6 else 10**6) + 1000
+
+    @cached_property
+    def key_required(self) -> bool:
+        """Whether a request without a key is refused."""
+        return self.client.bearing(None).get("/durum").status == 401
+
+    @cached_property
+    def download(self) -> Download:
+        """/agirlik, once for all who look at it."""
+        for _ in range(TRIES):
+            before, weights, after = self._round(), self._seen(self.client.weights()), self._round()
+            if before == after:
+                break
+        return Download(weights, after if before == after else None)
+
+    @cached_property
+    def adapter(self) -> Adapter:
+        """What results are made of."""
+        try:
+            return Adapter(self.download.weights.body)
+        except ValueError as error:
+            raise Skipped(f"results can't be made of what /agirlik sends: {printable(str(error))}") from None
+
+    def _round(self) -> object:
+        try:
+            told = self.get("/durum").json()
+        except (NoAnswer, NotJson):
+            return None
+        return told.get("tur") if isinstance(told, dict) else None
+
+    def _seen(self, answer: Answer) -> Answer:
+        if answer.status >= 400 and answer.path in ROUTES:
+            self.errors.append(answer)
+        return answer
+
+
+def object_of(answer: Answer) -> dict[str, Any]:
+    """The answer's JSON object; it is a violation if there is none."""
+    try:
+        told = answer.json()
+    except NotJson:
+        told = None
+    expect(isinstance(told, dict), "a JSON object in UTF-8", answer.shown)
+    assert isinstance(told, dict)
+    return told
