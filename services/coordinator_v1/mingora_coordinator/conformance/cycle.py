@@ -90,8 +90,9 @@ def closes(session: Session) -> None:
 @check("tur.published", Level.MANDATORY, "Guide, step 5", "The next round has new weights, whose SHA-256 /gorev names")
 def published(session: Session) -> None:
     _closed(session)
-    expect(_latest(session).file != session.adapter.file, "other weights than in the round before", "the same bytes")
-    session.agreed(session.name("yeni"))
+    new = _latest(session).file
+    expect(new != session.adapter.file, "other weights than in the round before", "the same bytes")
+    session.agree(new)
 
 
 @check("tur.layout", Level.MANDATORY, "Guide, step 5", "The new weights have the same tensors, shapes and dtypes")

@@ -204,7 +204,7 @@ def x_sha256(session: Session) -> None:
 
 @check("agirlik.agrees", Level.MANDATORY, AGIRLIK, "/gorev names the SHA-256 of what /agirlik sends in the same round")
 def agirlik_agrees(session: Session) -> None:
-    session.agreed(session.name("agirlik"))
+    session.agree(session.download.weights.body)
 
 
 def _kind(answer: Answer) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,8 +39,7 @@ class Report:
             "startedAt": self.started,
             "conformant": self.conformant,
             "summary": {
-                level.value: {outcome.value: number for outcome, number in self._counts(level).items()}
-                for level in Level
+                level.value: {outcome.value: self._count(level, outcome) for outcome in Outcome} for level in Level
             },
             "checks": [
                 {
@@ -60,18 +58,16 @@ class Report:
     def summary(self) -> str:
         """One line: the verdict, and the counts of each level."""
         counts = [
-            f"{level.value}: "
-            + (
-                ", ".join(f"{number} {MARKS[outcome]}" for outcome, number in self._counts(level).items() if number)
-                or "none"
-            )
+            f"{level.value}: {', '.join(f'{number} {mark}' for mark, number in self._marks(level) if number) or 'none'}"
             for level in Level
         ]
         return f"{'CONFORMANT' if self.conformant else 'NOT CONFORMANT'} ({'; '.join(counts)})"
 
-    def _counts(self, level: Level) -> dict[Outcome, int]:
-        counted = Counter(finding.outcome for finding in self.findings if finding.rule.level is level)
-        return {outcome: counted[outcome] for outcome in Outcome}
+    def _marks(self, level: Level) -> list[tuple[str, int]]:
+        return [(mark, self._count(level, outcome)) for outcome, mark in MARKS.items()]
+
+    def _count(self, level: Level, outcome: Outcome) -> int:
+        return sum(finding.rule.level is level and finding.outcome is outcome for finding in self.findings)
 
 
 def line(finding: Finding, colours: bool) -> str:

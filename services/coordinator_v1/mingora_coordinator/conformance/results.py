@@ -156,7 +156,7 @@ UNREADABLE: list[tuple[str, str, Make]] = [
     ("not-utf-8", "a header that isn't UTF-8", lambda adapter: adapter.with_header(lambda text: b'{"\xff' + text[2:])),
     (
         "offsets",
-        "a tensor that overlaps the next or ends beyond the file",
+        "a tensor that overlaps the next or the end",
         lambda adapter: adapter.with_header(_shifted),
     ),
 ]
