@@ -86,6 +86,8 @@ def prepare(serve: Serve) -> None:
 def run(serve: Serve) -> None:
     """Serve until SIGTERM. Raises ``ConfigError`` when the address can't be used."""
     listener = serving.Address(serve.host, serve.port).bind()
+    scheme, port = "https" if serve.certificate else "http", listener.getsockname()[1]
+    print(f"{scheme}://{serve.host}:{port} serves the training in {serve.data}", flush=True)
     logs.configure("coordinator")
     running: list[Training] = []
 

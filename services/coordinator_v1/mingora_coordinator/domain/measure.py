@@ -64,14 +64,13 @@ def measure(header: Header, pieces: Sequence[Piece], globe: Vector, result: Vect
             # The smallest and the largest: a NaN among the values is both.
             found.append((piece.tensor, float(values.min()), float(values.max())))
             part = difference[: values.size]
-            np.subtract(values, globe[piece.start : piece.stop], out=part, dtype=np.float64)
-            # Not BLAS: how it shares a sum between threads differs between machines.
-            total += float(np.einsum("i,i->", part, part))
+            with np.errstate(invalid="ignore"):  # a NaN's or an infinity's warning, which is told by name
+                np.subtract(values, globe[piece.start : piece.stop], out=part, dtype=np.float64)
+                # Not BLAS: how it shares a sum between threads differs between machines.
+                total += float(np.einsum("i,i->", part, part))
         return found, total
 
-    # A NaN's and an infinity's warnings say nothing that isn't told by name.
-    with np.errstate(all="ignore"):
-        shares = over_shares([pieces[share::THREADS] for share in range(THREADS)], work)
+    shares = over_shares([pieces[share::THREADS] for share in range(THREADS)], work)
     largest = [0.0] * len(header.tensors)
     bad: set[int] = set()
     for number, low, high in (entry for found, _total in shares for entry in found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO
+from pathlib import Path
 
 from flask import Blueprint, Response, request
 
@@ -40,9 +40,9 @@ def blueprint(training: Training) -> Blueprint:
         if request.method == "HEAD":
             response = Response(b"", headers=about, mimetype="application/octet-stream")
         else:
-            # An adapter that is replaced meanwhile stays what it is for whoever has it open.
-            body = _Sent(published.folder.adapter.open("rb", buffering=0), start, stop, training.counters)
-            response = Response(body, headers=about, mimetype="application/octet-stream", direct_passthrough=True)
+            # A published adapter's file never changes, also when it is no longer the newest.
+            body = _part(published.folder.adapter, start, stop, training.counters)
+            response = Response(body, headers=about, mimetype="application/octet-stream")
         response.content_length = stop - start
         if span is not None and request.method != "HEAD":
             response.status_code = 206
@@ -52,26 +52,14 @@ def blueprint(training: Training) -> Blueprint:
     return routes
 
 
-class _Sent:
+def _part(path: Path, start: int, stop: int, counters: Counters) -> Iterator[bytes]:
     """A part of a file as the body of an answer; counts what was taken of it."""
-
-    def __init__(self, file: BinaryIO, start: int, stop: int, counters: Counters) -> None:
-        self._file = file
-        self._left = stop - start
-        self._sent = 0
-        self._counters = counters
-        file.seek(start)
-
-    def __iter__(self) -> Iterator[bytes]:
-        while self._left:
-            piece = self._file.read(min(SEND_STEP, self._left))
-            if not piece:
-                return
-            yield piece
-            self._left -= len(piece)
-            self._sent += len(piece)
-
-    def close(self) -> None:
-        self._file.close()
-        self._counters.add(Counter.SENT, self._sent)
-        self._sent = 0
+    sent = 0
+    try:
+        with path.open("rb", buffering=0) as file:
+            file.seek(start)
+            while sent < stop - start and (piece := file.read(min(SEND_STEP, stop - start - sent))):
+                yield piece
+                sent += len(piece)
+    finally:
+        counters.add(Counter.SENT, sent)
