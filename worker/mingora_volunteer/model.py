@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1")
+# Read by the libraries as they are loaded: no network, no word to anybody, no progress bars beside our own.
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    TRANSFORMERS_OFFLINE="1",
+    HF_HUB_DISABLE_TELEMETRY="1",
+    HF_HUB_DISABLE_PROGRESS_BARS="1",
+    TRANSFORMERS_VERBOSITY="error",
+)
 
 import torch
 import transformers
@@ -23,9 +30,6 @@ from safetensors import SafetensorError, safe_open
 from mingora.errors import MingoraError, UsageProblem
 from mingora_volunteer.messages import MAX_MODULES, MAX_RANK, Info
 from mingora_volunteer.texts import _
-
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
 
 MAX_INDEX_BYTES = 64 << 20
 INDEX = "model.safetensors.index.json"

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
 
 import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
@@ -42,7 +42,8 @@ def make_base_model(folder: Path) -> Path:
         show_progress=False,
     )
     tokenizer.train_from_iterator([make_text(0, 200)], trainer)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>").save_pretrained(str(folder))
+    wrapped: Any = PreTrainedTokenizerFast
+    wrapped(tokenizer_object=tokenizer, eos_token="<|end|>").save_pretrained(str(folder))
     config = Qwen3Config(
         vocab_size=tokenizer.get_vocab_size(),
         hidden_size=64,

@@ -40,8 +40,9 @@ def test_only_the_protocols_version_is_needed_of_bilgi() -> None:
             info_of(INFO | {"protokol": protocol})
 
 
-WRONG_TASKS = [
-    *({name: value} for name in TASK for value in (None, True, "1", [], {}, -1, float("nan"), 10**400)),
+NO_VALUES: list[Any] = [None, True, "1", [], {}, -1, float("nan"), 10**400]
+WRONG_TASKS: list[dict[str, Any]] = [
+    *({name: value} for name in TASK for value in NO_VALUES),
     *({name: 2.0} for name in TASK if name not in {"lr"}),
     {"parca": 4}, {"n_parca": 0}, {"ic_adim": 0}, {"bs": 0}, {"seq": 1}, {"lr": 0}, {"lr": 1.5}, {"lr": float("inf")},
     {"ic_adim": messages.MAX_STEPS + 1}, {"bs": messages.MAX_BATCH + 1}, {"seq": messages.MAX_SEQUENCE + 1},
@@ -64,7 +65,7 @@ def test_a_task_without_a_field_is_refused(missing: str) -> None:
         task_of({name: value for name, value in TASK.items() if name != missing})
 
 
-WRONG_ADAPTERS = [
+WRONG_ADAPTERS: list[dict[str, Any]] = [
     {"yontem": "full"}, {"dtype": "float16"}, {"r": 0}, {"r": 10**6}, {"r": "16"}, {"r": True}, {"alfa": 0},
     {"alfa": -1}, {"alfa": float("inf")}, {"alfa": "32"}, {"hedef_moduller": []}, {"hedef_moduller": "all-linear"},
     {"hedef_moduller": ["q_proj"] * 65}, {"hedef_moduller": [".*"]}, {"hedef_moduller": ["(a+)+$"]},

@@ -178,7 +178,8 @@ def test_a_coordinators_words_do_not_steer_the_terminal() -> None:
 
 @pytest.mark.req("VOL-1")
 def test_courtesy_waits_while_somebody_else_uses_the_gpu() -> None:
-    now, figures, notes = 0.0, [0, 90, 80, 10, 9], []
+    now, figures = 0.0, [0, 90, 80, 10, 9]
+    notes: list[str] = []
 
     def sleep(seconds: float) -> None:
         nonlocal now
