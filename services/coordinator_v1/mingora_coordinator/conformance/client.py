@@ -8,16 +8,18 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlencode, urlsplit
 
 SILENCE = 30.0  # seconds without a byte
 JSON_BYTES, JSON_SECONDS = 1 << 20, 60.0
 WEIGHTS_BYTES, WEIGHTS_SECONDS = 1 << 30, 900.0
 LARGEST_HEADER = 100_000_000  # bytes of a safetensors header: as many as the safetensors library takes
+DEEPEST = 20  # objects and arrays inside each other
+CHUNK = 1 << 20  # bytes
 SHOWN = 160  # characters of an answer's body in a report
 
 
@@ -44,11 +46,17 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """The decoded body; raises NotJson."""
+        """The decoded body; raises NotJson, also for what is nested more than the protocol has any use for."""
         try:
-            return json.loads(self.body.decode("utf-8"))
+            value = json.loads(self.body.decode("utf-8"), parse_constant=_no_json)
         except (ValueError, RecursionError):
             raise NotJson from None
+        level = [value]
+        for _ in range(DEEPEST):
+            level = [inner for outer in level for inner in _inside(outer)]
+            if not level:
+                return value
+        raise NotJson
 
     @property
     def shown(self) -> str:
@@ -56,6 +64,17 @@ class Answer:
         kind = self.headers.get("content-type", "no Content-Type")
         text = self.body[:SHOWN].decode("utf-8", "replace") if "octet-stream" not in kind else f"{len(self.body)} bytes"
         return f"{self.status} {printable(kind)[:60]} {printable(text)}".rstrip()
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _no_json(constant: str) -> NoReturn:
+    """JSON has no NaN and no Infinity."""
+    raise NotJson(constant)
 
 
 def printable(text: str) -> str:
@@ -165,10 +184,12 @@ class Client:
         with suppress(BrokenPipeError, ConnectionResetError):
             connection.endheaders(body or None)
         response = connection.getresponse()
-        read = response.read(most_bytes + 1)
-        if len(read) > most_bytes:
-            raise NoAnswer(f"{path}: more than {most_bytes} bytes")
+        read = bytearray()
+        while part := response.read(CHUNK):
+            read += part
+            if len(read) > most_bytes:
+                raise NoAnswer(f"{path}: more than {most_bytes} bytes")
         if response.length:
             raise NoAnswer(f"{path}: {response.length} bytes less than Content-Length says")
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(path, response.status, response.version, headers, read)
+        return Answer(path, response.status, response.version, headers, bytes(read))

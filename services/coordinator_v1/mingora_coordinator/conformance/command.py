@@ -19,8 +19,12 @@ from mingora_coordinator.conformance.rules import Finding
 from mingora_coordinator.conformance.session import Session
 
 CONFORMANT, NOT_CONFORMANT, NOT_ASKED = 0, 1, 2
-SAFE = "Safe: only reads, and requests that no coordinator takes into a round. --full plays whole rounds."
-FULL = "Full: takes part with results of its own, closes rounds and asks questions. Not for a training that matters."
+SAFE = """\
+Safe: reads, and sends what no coordinator takes into a round. It shows among the workers as uyum-...
+(--full plays whole rounds.)"""
+FULL = """\
+Full: takes part with results of its own, damaged ones too, closes rounds, and asks 6 questions at /soru.
+For a coordinator that was started to be tested: not for a training that matters."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,11 +45,11 @@ def run(options: argparse.Namespace) -> int:
     except (BadAddress, NoAnswer) as reason:
         print(f"mingora-coordinator: {printable(options.url)}: {reason}", file=sys.stderr)
         return NOT_ASKED
-    print(f"{printable(options.url)}\n{FULL if options.full else SAFE}", file=shown, flush=True)
+    _say(f"{printable(options.url)}\n{FULL if options.full else SAFE}", shown)
     started = datetime.now(UTC).isoformat(timespec="seconds")
     findings = _printed(_findings(Session(client, secrets.token_hex(4)), options.full), shown)
     report = Report(options.url, options.full, started, findings)
-    print(report.summary(), file=shown)
+    _say(report.summary(), shown)
     if options.json is not None and not _write(json.dumps(report.document(), indent=2), options.json):
         return NOT_ASKED
     return CONFORMANT if report.conformant else NOT_CONFORMANT
@@ -66,9 +70,15 @@ def _printed(findings: Iterable[Finding], shown: TextIO) -> list[Finding]:
     colours = shown.isatty() and not os.environ.get("NO_COLOR")
     kept = []
     for finding in findings:
-        print(line(finding, colours), file=shown, flush=True)
+        _say(line(finding, colours), shown)
         kept.append(finding)
     return kept
+
+
+def _say(text: str, shown: TextIO) -> None:
+    """Print what the terminal's encoding has, and the rest by its number: the texts of others are Turkish."""
+    encoding = shown.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), file=shown, flush=True)
 
 
 def _write(text: str, target: str) -> bool:

@@ -46,7 +46,7 @@ def rate(session: Session) -> None:
 
 
 def _ask(session: Session, text: str) -> Answer:
-    body = {"soru": text, "isci": session.name("soru"), "surum": "1", "baglam": ""}
+    body = {"soru": text, "isci": session.observer, "surum": "1", "baglam": ""}
     answer = session.client.post("/soru", {}, json.dumps(body).encode(), kind="application/json")
     if answer.status in (404, 405, 501):
         raise NotOffered(f"POST /soru: {answer.status}")

@@ -27,7 +27,7 @@ def http_1_1(session: Session) -> None:
 
 @check("general.content-type", Level.RECOMMENDED, GENERAL, "JSON answers say that they are JSON")
 def content_type(session: Session) -> None:
-    for answer in (session.get("/durum"), session.get("/gorev", isci=session.name("tur"))):
+    for answer in (session.get("/durum"), session.get("/gorev", isci=session.observer)):
         expect(_kind(answer) == "application/json", "Content-Type: application/json", answer.shown)
 
 
@@ -94,7 +94,7 @@ def durum_agrees(session: Session) -> None:
 @check("durum.ozet", Level.RECOMMENDED, DURUM, "ozet is the beginning of the weights' SHA-256")
 def durum_ozet(session: Session) -> None:
     for _ in range(TRIES):
-        task, told = session.task(session.name("ozet")), session.told("/durum")
+        task, told = session.task(session.observer), session.told("/durum")
         if told.get("tur") == task.round:
             ozet = told.get("ozet")
             kept = isinstance(ozet, str) and len(ozet) >= 8 and task.digest.startswith(ozet)
@@ -105,7 +105,7 @@ def durum_ozet(session: Session) -> None:
 
 @check("durum.isciler", Level.MANDATORY, DURUM, "isciler has the seconds since a worker was last heard of")
 def durum_isciler(session: Session) -> None:
-    name = session.name("isciler")
+    name = session.observer
     for _ in range(TRIES):
         before = session.told("/durum").get("tur")
         session.told("/gorev", isci=name)
@@ -132,14 +132,14 @@ def isci_empty(session: Session) -> None:
 
 @check("gorev.task", Level.MANDATORY, GOREV, "A worker without a result in this round gets a task, or bitti: true")
 def gorev_task(session: Session) -> None:
-    told = session.told("/gorev", isci=session.name("gorev"))
+    told = session.told("/gorev", isci=session.observer)
     over = told.get("bitti") is True
     expect(over or "agirlik_sha256" in told, "a task, or bitti: true", printable(repr(told)))
 
 
 @check("gorev.fields", Level.MANDATORY, GOREV, "A task has every field, in its form, and parca lies below n_parca")
 def gorev_fields(session: Session) -> None:
-    told = session.told("/gorev", isci=session.name("alan"))
+    told = session.told("/gorev", isci=session.observer)
     if told.get("bitti") is True:
         raise Skipped("the training is over")
     wrong = wrong_fields(told, TASK)
@@ -150,10 +150,10 @@ def gorev_fields(session: Session) -> None:
 
 @check("gorev.parca-stable", Level.MANDATORY, "Guide, step 2", "A worker keeps its parca, and its task, for the round")
 def parca_stable(session: Session) -> None:
-    name = session.name("parca")
+    name, other = session.observer, session.name("baska")
     for _ in range(TRIES):
         first = session.task(name)
-        session.get("/gorev", isci=session.name("baska"))
+        session.get("/gorev", isci=other)
         again = [session.task(name) for _ in range(2)]
         if all(task.round == first.round for task in again):
             changed = [task.answer for task in again if task.answer != first.answer]
@@ -222,11 +222,7 @@ def _information(session: Session) -> Answer:
 def _same(session: Session, path: str, *fields: str) -> None:
     """The fields of ``path`` are those of the task, unless a round closes at each try."""
     for _ in range(TRIES):
-        before, told, after = (
-            session.task(session.name("ayni")),
-            session.told(path),
-            session.task(session.name("ayni")),
-        )
+        before, told, after = session.task(session.observer), session.told(path), session.task(session.observer)
         if before.round == after.round:
             seen = {field: told.get(field) for field in fields}
             own = {field: after.answer[field] for field in fields}
@@ -242,10 +238,9 @@ def _needs_key(session: Session) -> None:
 
 def _refuses_key(session: Session, key: str | None) -> None:
     _needs_key(session)
-    name = session.name("anahtar")
     client = session.client.bearing(key)
-    answers = [client.get(path, {"isci": name}) for path in ("/durum", "/gorev", "/agirlik")]
-    answers.append(client.post("/sonuc", {"isci": name, "tur": session.stale}, b"\x80"))
+    answers = [client.get(path, {"isci": session.observer}) for path in ("/durum", "/gorev", "/agirlik")]
+    answers.append(client.post("/sonuc", {"isci": session.observer, "tur": session.stale}, b"\x80"))
     for answer in answers:
         kept = answer.status == 401 and object_of(answer).get("hata") == "yetkisiz"
         expect(kept, f'401 {{"hata": "yetkisiz"}} to {answer.path}', answer.shown)

@@ -19,14 +19,14 @@ TOO_LARGE = 1 << 40  # bytes: no adapter's size
 
 @check("sonuc.empty", Level.MANDATORY, GUIDE, "An empty body is answered 413")
 def empty(session: Session) -> None:
-    _refused(session, 413, b"", isci=session.name("bos"), tur=session.stale)
+    _refused(session, 413, b"", isci=session.observer, tur=session.stale)
 
 
 @check(
     "sonuc.too-large", Level.MANDATORY, GUIDE, "A body that is too large is answered 413, and the worker gets to see it"
 )
 def too_large(session: Session) -> None:
-    parameters = {"isci": session.name("buyuk"), "tur": session.stale}
+    parameters = {"isci": session.observer, "tur": session.stale}
     # The coordinator can't wait for a terabyte: it decides on Content-Length, or hangs up.
     answer = session.client.post("/sonuc", parameters, bytes(1 << 16), length=TOO_LARGE)
     expect(answer.status == 413, f"413 to Content-Length: {TOO_LARGE}", answer.shown)
@@ -34,12 +34,12 @@ def too_large(session: Session) -> None:
 
 @check("sonuc.unreadable", Level.MANDATORY, GUIDE, "A body that is no safetensors file is answered 400")
 def unreadable(session: Session) -> None:
-    _refused(session, 400, UNREADABLE, isci=session.name("bozuk"), tur=session.stale)
+    _refused(session, 400, UNREADABLE, isci=session.observer, tur=session.stale)
 
 
 @check("sonuc.pickle", Level.MANDATORY, GUIDE, "A pickle is answered 400")
 def pickle(session: Session) -> None:
-    _refused(session, 400, PICKLE, isci=session.name("pickle"), tur=session.stale)
+    _refused(session, 400, PICKLE, isci=session.observer, tur=session.stale)
 
 
 @check("sonuc.isci-missing", Level.MANDATORY, SONUC, "A result without isci is answered 400")
@@ -49,18 +49,18 @@ def isci_missing(session: Session) -> None:
 
 @check("sonuc.tur-missing", Level.RECOMMENDED, SONUC, "A result without tur is answered 400")
 def tur_missing(session: Session) -> None:
-    _refused(session, 400, NO_TENSORS, isci=session.name("tursuz"))
+    _refused(session, 400, NO_TENSORS, isci=session.observer)
 
 
 @check("sonuc.tur-no-number", Level.RECOMMENDED, SONUC, "A result whose tur is no whole number is answered 400")
 def tur_no_number(session: Session) -> None:
-    _refused(session, 400, NO_TENSORS, isci=session.name("tur"), tur="bir")
+    _refused(session, 400, NO_TENSORS, isci=session.observer, tur="bir")
 
 
 @check("sonuc.stale", Level.MANDATORY, GUIDE, "A result for another round is answered 409")
 def stale(session: Session) -> None:
     """A file without tensors: a coordinator that looks at the content first answers 422, against the order."""
-    _refused(session, 409, NO_TENSORS, isci=session.name("eski"), tur=session.stale)
+    _refused(session, 409, NO_TENSORS, isci=session.observer, tur=session.stale)
 
 
 @check("sonuc.order-413", Level.MANDATORY, GUIDE, "413 comes before 400: an empty body without isci and tur")
@@ -70,15 +70,15 @@ def order_413(session: Session) -> None:
 
 @check("sonuc.order-400", Level.MANDATORY, GUIDE, "400 comes before 409: an unreadable body for another round")
 def order_400(session: Session) -> None:
-    _refused(session, 400, UNREADABLE, isci=session.name("sira"), tur=session.stale)
+    _refused(session, 400, UNREADABLE, isci=session.observer, tur=session.stale)
 
 
 @check("sonuc.over", Level.MANDATORY, GUIDE, "A result after the end of the training is answered 409")
 def over(session: Session) -> None:
-    told = session.told("/gorev", isci=session.name("bitti"))
+    told = session.told("/gorev", isci=session.observer)
     if told.get("bitti") is not True:
         raise Skipped("the training isn't over")
-    _refused(session, 409, NO_TENSORS, isci=session.name("bitti"), tur=session.told("/durum").get("tur"))
+    _refused(session, 409, NO_TENSORS, isci=session.observer, tur=session.told("/durum").get("tur"))
 
 
 def _refused(session: Session, status: int, body: bytes, **parameters: object) -> None:

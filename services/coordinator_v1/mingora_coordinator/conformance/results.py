@@ -41,7 +41,8 @@ class Adapter:
         end = min(tensor.end, tensor.begin + 4 * CHANGED_VALUES)
         for at in range(tensor.begin, end, 4):
             (value,) = struct.unpack_from("<f", data, at)
-            struct.pack_into("<f", data, at, value + 1e-3 * step * max(1.0, min(abs(value), 1e30)))
+            moved = value + 1e-3 * step if abs(value) < 1 else value * (1 - 1e-3 * step)  # the largest stay finite
+            struct.pack_into("<f", data, at, moved)
         return self._file(self.tensors, data)
 
     def with_value(self, place: float, value: float) -> bytes:
