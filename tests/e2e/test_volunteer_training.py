@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import random
@@ -12,15 +13,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from e2e_proxy import CuttingProxy
 from e2e_support import REPOSITORY, environment, until
 from safetensors.torch import load, load_file, save_file
 from service.volunteer.tiny_model import held_out_loss, lora_model, make_adapter, make_base_model, make_text
 from transformers import PreTrainedTokenizerFast
+
+from mingora.errors import TransportError
+from mingora_volunteer.address import parse_address
+from mingora_volunteer.exchange import Exchanger
+from mingora_volunteer.protocol import Coordinator
 
 NAMES = ("ali", "veli", "ayşe")
 # A rate at which rounding stays rounding: AdamW makes of a gradient near 0 a whole step, to one side or the other.
@@ -242,6 +249,51 @@ def test_a_coordinator_that_dies_and_comes_back_does_not_end_the_training(
     assert process.ends() == 0, process.output
     assert json.loads(get(url, "/durum"))["tur"] == 3
     assert all(process.output.count(f"Round {number} ") == 1 for number in range(3))  # nothing was trained twice
+
+
+def test_lines_that_break_delay_the_training_and_no_more(start: Start, folder: Path, tmp_path: Path) -> None:
+    _server, url = coordinator(
+        start, folder, tmp_path / "data", "--rounds", "2", "--min-results", "1", "--inner-steps", "5"
+    )
+    proxy = CuttingProxy(int(url.rpartition(":")[2]), seed=1)
+    proxy.share = 1.0
+    process = volunteer(start, folder, proxy.url, "ali")
+    process.says("Trying again")
+    proxy.share = 0.1
+    assert process.ends() == 0, process.output
+    proxy.close()
+    assert json.loads(get(url, "/durum"))["tur"] == 2 and proxy.cuts > 0
+
+
+def test_a_broken_download_goes_on_where_it_broke_at_the_real_coordinator(
+    start: Start, folder: Path, tmp_path: Path
+) -> None:
+    _server, url = coordinator(start, folder, tmp_path / "data", "--rounds", "1", "--min-results", "1")
+    proxy = CuttingProxy(int(url.rpartition(":")[2]), seed=2)
+    proxy.share = 0.7
+    asked: list[dict[str, str]] = []
+
+    class Watched:
+        def __init__(self) -> None:
+            self.inner: Any = Exchanger(parse_address(proxy.url))
+
+        def exchange(self, *words: Any, **more: Any) -> Any:
+            asked.append(more["headers"])
+            return self.inner.exchange(*words, **more)
+
+    whole = (folder / "initial.safetensors").read_bytes()
+    digest = hashlib.sha256(whole).hexdigest()
+    while not any("Range" in headers for headers in asked):
+        link = Coordinator(cast(Any, Watched()), "ali", tmp_path)
+        for _attempt in range(200):
+            try:
+                received = link.adapter(digest, lambda _done, _total: None)
+                break
+            except TransportError:
+                continue
+        assert received.read_bytes() == whole
+        received.unlink()
+    proxy.close()
 
 
 @pytest.mark.parametrize(("choice", "accepted"), [("finish", 1), ("abandon", 0)])

@@ -73,6 +73,15 @@ def _ask(given: Question, display: Display) -> int:
 def _train(given: Training, display: Display) -> None:
     stop = Stop(at_once=given.abandon)
     stop.install()
+    try:
+        _work(given, display, stop)
+    finally:
+        stop.over()
+    if stop.requested:
+        display.note(_("Stopped."))
+
+
+def _work(given: Training, display: Display, stop: Stop) -> None:
     link = given.link
     exchanger = Exchanger(link.address, key=link.key, ca_file=link.ca_file)
     if not sys.warnoptions:  # what libraries warn each other of is nothing a volunteer could change
@@ -97,8 +106,6 @@ def _train(given: Training, display: Display) -> None:
             _("{name} trains on {device}. Ctrl-C stops after the round.").format(name=link.name, device=device)
         )
         Volunteer(coordinator, trainer, display, stop, courtesy=courtesy).run()
-    if stop.requested:
-        display.note(_("Stopped."))
 
 
 def _courtesy(device: torch.device, display: Display) -> Callable[[], None]:

@@ -32,6 +32,7 @@ from mingora_volunteer.messages import MAX_MODULES, MAX_RANK, Info
 from mingora_volunteer.texts import _
 
 MAX_INDEX_BYTES = 64 << 20
+MAX_REASON = 300
 INDEX = "model.safetensors.index.json"
 # Where a coordinator doesn't tell alpha, the proportion of the protocol page's example: r 16, alpha 32.
 ALPHA_PER_RANK = 2.0
@@ -84,9 +85,9 @@ def load_tokenizer(folder: Path) -> Any:
         return transformers.AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
         )
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:  # the libraries raise whatever a damaged file leads them to
         raise UsageProblem(
-            _("--base-model {path}: the tokenizer can't be loaded: {reason}").format(path=folder, reason=error)
+            _("--base-model {path}: the tokenizer can't be loaded: {reason}").format(path=folder, reason=_short(error))
         ) from error
 
 
@@ -98,19 +99,23 @@ def precision(device: torch.device) -> torch.dtype:
 def build(folder: Path, lora: Lora, seed: int, device: torch.device) -> Any:
     """The base model with a fresh adapter, as `tohum` makes it, in training mode. Raises `Unfit`, `UsageProblem`."""
     torch.manual_seed(seed)
+    loader: Any = transformers.AutoModelForCausalLM
     try:
-        base = transformers.AutoModelForCausalLM.from_pretrained(
+        base, loading = loader.from_pretrained(
             str(folder),
             dtype=precision(device),
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
             attn_implementation="sdpa",
+            output_loading_info=True,
         )
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
+    except Exception as error:  # as above
         raise UsageProblem(
-            _("--base-model {path}: the model can't be loaded: {reason}").format(path=folder, reason=error)
+            _("--base-model {path}: the model can't be loaded: {reason}").format(path=folder, reason=_short(error))
         ) from error
+    if missing := sorted(loading["missing_keys"]):  # they would be random numbers
+        raise UsageProblem(_("--base-model {path}: the weights lack {name}.").format(path=folder, name=missing[0]))
     config = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,  # type: ignore[arg-type]
@@ -177,6 +182,10 @@ def check_sizes(model: Any, tokens: torch.Tensor, sequence: int) -> None:
         )
     if len(tokens) and int(tokens.max()) >= model.get_input_embeddings().weight.shape[0]:
         raise UsageProblem(_("The tokenizer in the base model's folder isn't this model's."))
+
+
+def _short(error: Exception) -> str:
+    return str(error)[:MAX_REASON]
 
 
 def _unfit(folder: Path, detail: str) -> Unfit:

@@ -21,6 +21,7 @@ class Stop:
         self.requested = False
         self._at_once = at_once
         self._notice = _("Stopping after this round. Ctrl-C once more abandons it.") + "\n"
+        self._over = False
 
     def install(self) -> None:
         """Handles the signals from now on."""
@@ -31,8 +32,14 @@ class Stop:
 
     def ask(self) -> None:
         """One signal. Raises `Abandoned` wherever the program is when the round isn't to be finished."""
+        if self._over:
+            return
         if self._at_once or self.requested:
             raise Abandoned
         self.requested = True
         with contextlib.suppress(OSError):  # print() can't be called from within print()
-            os.write(2, self._notice.encode(errors="replace"))
+            os.write(2, ("\n" * os.isatty(2) + self._notice).encode(errors="replace"))
+
+    def over(self) -> None:
+        """The program ends by itself now: further signals have nothing to stop."""
+        self._over = True

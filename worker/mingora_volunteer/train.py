@@ -19,6 +19,7 @@ from mingora_volunteer.data import batches, read_tokens
 from mingora_volunteer.loop import Diverged
 from mingora_volunteer.messages import Info, Task
 from mingora_volunteer.model import (
+    MAX_REASON,
     Lora,
     adapter_of,
     build,
@@ -64,6 +65,9 @@ class Trainer:
                 _("The memory of {device} isn't enough for this training.").format(device=self._device),
                 hint=_("Close what else uses it, or choose another --device."),
             ) from error
+        except RuntimeError as error:  # what PyTorch says of a device that fails
+            text = _("The training on {device} failed: {reason}")
+            raise MingoraError(text.format(device=self._device, reason=str(error)[:MAX_REASON])) from error
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in adapter_of(self._model).items()}
         if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
             raise _diverged()

@@ -69,6 +69,9 @@ class HostileCoordinator(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is what the tests are about."""
+
     def __enter__(self) -> HostileCoordinator:
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self

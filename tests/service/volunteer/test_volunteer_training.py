@@ -279,6 +279,51 @@ def test_a_folder_without_a_model_is_told_in_a_sentence(copied: Path, text: Path
         Trainer(copied, text, CPU, "ali", tmp_path)
 
 
+DAMAGED = [b"{", b"[]", b"\xff", b"{}", b'{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": ["q q"]}}']
+
+
+@pytest.mark.req("VOL-1")
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_folder_is_told_in_a_sentence(
+    copied: Path, text: Path, adapter: Path, tmp_path: Path, name: str, damage: bytes
+) -> None:
+    (copied / name).write_bytes(damage)
+    with pytest.raises(UsageProblem):
+        Trainer(copied, text, CPU, "ali", tmp_path).train(TASK, INFO, adapter, ignore)
+
+
+@pytest.mark.req("VOL-1")
+def test_weights_that_lack_something_are_not_filled_with_random_numbers(
+    copied: Path, text: Path, adapter: Path, tmp_path: Path
+) -> None:
+    tensors = load_file(copied / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, copied / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UsageProblem, match="up_proj"):
+        Trainer(copied, text, CPU, "ali", tmp_path).train(TASK, INFO, adapter, ignore)
+
+
+@pytest.mark.req("VOL-1")
+def test_another_models_tokenizer_is_noticed(copied: Path, text: Path, adapter: Path, tmp_path: Path) -> None:
+    tensors = load_file(copied / "model.safetensors")
+    tensors["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"][:50].contiguous()
+    save_file(tensors, copied / "model.safetensors", {"format": "pt"})
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(config | {"vocab_size": 50}))
+    with pytest.raises(UsageProblem, match="tokenizer"):
+        Trainer(copied, text, CPU, "ali", tmp_path).train(TASK, INFO, adapter, ignore)
+
+
+@pytest.mark.req("VOL-1")
+def test_a_device_that_fails_is_told_in_a_sentence(trainer: Trainer, adapter: Path) -> None:
+    def fail(_done: int, _total: int, _loss: float) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(MingoraError, match="illegal memory access"):
+        trainer.train(TASK, INFO, adapter, fail)
+
+
 @pytest.mark.req("VOL-1")
 @pytest.mark.parametrize("damage", [b"", b"\xff" * 100, None])
 def test_damaged_weights_are_told_in_a_sentence(

@@ -267,6 +267,8 @@ def test_the_second_signal_abandons_the_round_and_one_does_when_that_is_asked_fo
     assert stop.requested and "Ctrl-C" in capfd.readouterr().err
     with pytest.raises(Abandoned):
         stop.ask()
+    stop.over()
+    stop.ask()  # an impatient third one, while the program ends
     stop = Stop(at_once=True)
     world = World([TASK], trainings=[stop.ask])
     with pytest.raises(Abandoned):
