@@ -63,12 +63,16 @@ class Local:
         self.clock = clock or SystemClock()
         self.folder = DataFolder(folder / "data")
         self.folder.lock()
-        if not self.folder.numbers():
-            file = folder / "initial.safetensors"
-            file.write_bytes(initial or save(adapter()))
-            begin(self.folder, file, "org/base", self.clock.now())
-        settings = Settings(**{"rounds": 4, "min_results": 2, "timeout": NEVER, **chosen})
-        self.training = Training(self.folder, settings, self.clock)
+        try:
+            if not self.folder.numbers():
+                file = folder / "initial.safetensors"
+                file.write_bytes(initial or save(adapter()))
+                begin(self.folder, file, "org/base", self.clock.now())
+            settings = Settings(**{"rounds": 4, "min_results": 2, "timeout": NEVER, **chosen})
+            self.training = Training(self.folder, settings, self.clock)
+        except BaseException:
+            self.folder.unlock()
+            raise
         self.keys = Keys(self.folder.keys, key)
         self.client = create_app(self.training, self.keys, self.clock).test_client()
 

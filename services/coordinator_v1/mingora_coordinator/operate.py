@@ -119,11 +119,13 @@ def _rollback(options: argparse.Namespace) -> int:
     folder = DataFolder(options.data_dir)
     _newest(options)
     folder.lock()
-    taken = rollback(folder, options.round, SystemClock().now())
+    try:
+        taken = rollback(folder, options.round, SystemClock().now())
+    finally:
+        folder.unlock()
     if taken:
-        print(
-            f"Round {options.round} is open again; rounds {taken[-1]} to {taken[0]} were moved to {folder.path}/undone."
-        )
+        gone = f"rounds {taken[-1]} to {taken[0]} were moved to {folder.path}/undone"
+        print(f"Round {options.round} is open again; {gone}.")
     else:
         print(f"Round {options.round} is the newest: it is open again, without the results it had.")
     print("Start the coordinator again to go on.")

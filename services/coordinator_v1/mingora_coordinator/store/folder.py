@@ -92,6 +92,7 @@ class DataFolder:
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self.unlock()
             raise FolderError(f"{self.path} is used by a running coordinator: stop it first") from None
         except OSError as error:
             raise FolderError(f"{self.path} can't be used as data folder: {error.strerror}") from error
