@@ -9,6 +9,7 @@ import array
 import importlib.util
 import json
 import math
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,7 +54,7 @@ def _loaded() -> ModuleType:
 
 
 @contextmanager
-def served(*mutations: Mutate, rounds: int = 2, results: int = 3) -> Iterator[str]:
+def served(*mutations: Mutate, rounds: int = 2, results: int = 3, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The address of a minimal coordinator with these changes."""
     module: Any = _loaded()
     module.Istek.log_message = lambda *_: None
@@ -62,10 +63,12 @@ def served(*mutations: Mutate, rounds: int = 2, results: int = 3) -> Iterator[st
     module.Istek.koordinator = module.Koordinator(save(adapter()), rounds, results)
     server = ThreadingHTTPServer(("127.0.0.1", 0), module.Istek)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()
