@@ -102,6 +102,7 @@ class Client:
         if key is not None and not (key.isascii() and key.isprintable() and key):
             raise BadAddress("a key has printable ASCII characters")
         self._base, self._key = parts.path.rstrip("/"), key
+        self._tls = ssl.create_default_context() if self.encrypted else None
 
     @property
     def has_key(self) -> bool:
@@ -161,9 +162,8 @@ class Client:
     def _connection(self, seconds: float) -> Iterator[http.client.HTTPConnection]:
         """A connection that ends after ``seconds``, also where bytes dribble."""
         connection: http.client.HTTPConnection
-        if self.encrypted:
-            context = ssl.create_default_context()
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=SILENCE, context=context)
+        if self._tls is not None:
+            connection = http.client.HTTPSConnection(self._host, self._port, timeout=SILENCE, context=self._tls)
         else:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=SILENCE)
         try:
