@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from mingora_api.app import create_app
 from mingora_api.config import Config
 from mingora_api.domain.passwords import Passwords
-from mingora_common import serving
+from mingora_common import startup
 from mingora_common.blobs import HttpPins
 from mingora_common.clock import SystemClock
 from mingora_common.db import schema
@@ -43,7 +43,7 @@ def _waiting_places(environ: Mapping[str, str]) -> int:
 
 def run() -> None:
     """Serve until SIGTERM."""
-    serving.run("api", _waiting_places, build)
+    startup.run("api", _waiting_places, build)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from mingora_blobstore.app import create_app
 from mingora_blobstore.config import Config
 from mingora_blobstore.store.sqlite_content import SqliteContent
 from mingora_blobstore.store.sweep import SweepTimer
-from mingora_common import serving
+from mingora_common import startup
 from mingora_common.clock import SystemClock
 from mingora_common.config import ConfigError
 from mingora_common.db import schema
@@ -51,7 +51,7 @@ def _waiting_places(environ: Mapping[str, str]) -> int:
 
 def run() -> None:
     """Serve until SIGTERM."""
-    serving.run("blobstore", _waiting_places, build)
+    startup.run("blobstore", _waiting_places, build)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from typing import Self
 from urllib.parse import unquote, urlsplit
 
 from mingora_common import faults, proxies
-from mingora_common.db.reach import url_problem
 
 # What people write into a template for somebody to replace.
 _PLACEHOLDERS = ("changeme", "change-me", "change_me", "default", "example", "insecure", "password", "secret")
@@ -83,6 +82,8 @@ class Env:
 
     def database_url(self) -> str:
         """The required ``DATABASE_URL``, which must be of an engine that there is."""
+        from mingora_common.db.reach import url_problem  # a process without a database does without its libraries
+
         value = self.text("DATABASE_URL")
         problem = url_problem(value) if value else None
         if problem is not None:

@@ -22,20 +22,15 @@ from mingora_common import errors, faults, logs, openapi
 from mingora_common.auth import USER, Principal, TokenReader
 from mingora_common.config import FrameConfig
 from mingora_common.db.reach import is_away
+from mingora_common.drain import DrainBody
 from mingora_common.errors import INVALID_REQUEST, ServiceError
 from mingora_common.health import metrics_blueprint
-from mingora_common.metrics import BODY, OTHER, ROUTE, Measured, Metrics
-from mingora_common.pace import Paced
+from mingora_common.metrics import OTHER, ROUTE, Measured, Metrics
 from mingora_common.proxies import TrustedProxies
 from mingora_common.wake import MAX_WAIT_SECONDS, Waiters, wait_for
 
 MAX_JSON_BYTES = 4 * 1024 * 1024
 API_PREFIX = "/api/research/v1"
-
-# What is read and thrown away of a refused request's body, so that the client gets the answer and not a reset.
-DRAIN_BYTES = 32 * 1024 * 1024
-DRAIN_SECONDS = 10.0
-DRAIN_STEP = 256 * 1024
 
 # What is logged of a path.
 MAX_PATH_CHARACTERS = 300
@@ -241,71 +236,3 @@ def _as_service_error(error: Exception) -> ServiceError:
         return errors.storage_unavailable(error)
     _log.error("internal_error", exc_info=error)
     return ServiceError(errors.INTERNAL)
-
-
-class DrainBody:
-    """WSGI middleware: before an answer goes out, read what is left of the request's body if that is at most ``most``.
-
-    A server that answers and closes while the client still sends makes the client see a reset instead of the 413 or
-    401 that it should read.
-    """
-
-    def __init__(self, app: Callable[..., Iterable[bytes]], most: int = DRAIN_BYTES) -> None:
-        self._app = app
-        self._most = most
-
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        length = environ.get("CONTENT_LENGTH") or "0"
-        if not length.isdecimal() or int(length) == 0:
-            return self._app(environ, start_response)
-        body = _CountedInput(environ["wsgi.input"])
-        environ["wsgi.input"] = environ[BODY] = body
-        answer = self._app(environ, start_response)
-        left = 0 if body.broken else int(length) - body.taken
-        if 0 < left <= self._most:
-            connection = environ.get("gunicorn.socket")
-            if isinstance(connection, Paced):
-                connection.hurry(DRAIN_SECONDS)  # within a read, the deadline of drain() isn't looked at
-            body.drain(left)
-        return answer
-
-
-class _CountedInput:
-    """A request body that knows how much of it has been taken.
-
-    A connection that breaks or stalls ends it: to a service it is a body shorter than its Content-Length.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.taken = 0
-        self.broken = False
-
-    def read(self, size: int = -1) -> bytes:
-        return self._count(self._stream.read, size)
-
-    def readline(self, size: int = -1) -> bytes:
-        return self._count(self._stream.readline, size)
-
-    def __iter__(self) -> Any:
-        return iter(self.readline, b"")
-
-    def drain(self, left: int) -> None:
-        deadline = time.monotonic() + DRAIN_SECONDS
-        try:
-            while left > 0 and time.monotonic() < deadline:
-                data = self._stream.read(min(left, DRAIN_STEP))
-                if not data:
-                    return
-                left -= len(data)
-        except OSError:
-            return
-
-    def _count(self, read: Callable[[int], bytes], size: int) -> bytes:
-        try:
-            data = read(size)
-        except OSError:
-            self.broken = True
-            return b""
-        self.taken += len(data)
-        return data

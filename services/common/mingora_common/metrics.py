@@ -16,11 +16,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from mingora_common.drain import BODY
 from mingora_common.wake import Waiters
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-# WSGI environment: the matched route's template, and the counted request body.
-ROUTE, BODY = "mingora.route", "mingora.body"
+# WSGI environment: the matched route's template.
+ROUTE = "mingora.route"
 OTHER = "other"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 # Seconds. Waiting reads take up to 15 by intent; a part over a slow line takes long.

@@ -12,16 +12,17 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from mingora_common import logs, startup
 from mingora_common.config import ConfigError, Env
 from mingora_common.pace import Paced, PacedConnection
-from mingora_common.wake import Waiters
+
+if TYPE_CHECKING:  # it brings Redis's client along, which a server without waiting reads does without
+    from mingora_common.wake import Waiters
 
 # Threads for all that doesn't wait on purpose. They must be more than the clients that send or take bytes slowly:
 # such a client keeps its thread until it is done, has stalled (STALL_SECONDS) or fallen behind (pace.py).
@@ -181,21 +182,3 @@ def gunicorn_settings(descriptors: Iterable[int], waiting_places: int) -> dict[s
     if os.access("/dev/shm", os.W_OK):  # noqa: S108 - gunicorn makes a private file there
         chosen["worker_tmp_dir"] = "/dev/shm"  # noqa: S108 - a heartbeat file on a busy disk would block the worker
     return chosen
-
-
-def run(service: str, waiting_places: Callable[[Mapping[str, str]], int], build: Callable[[], Served]) -> None:
-    """The command of a service that has a process of its own: serve until SIGTERM.
-
-    Args:
-        service: its name, for logs and messages.
-        waiting_places: reads and checks the service's configuration, and gives the number of reads that may wait.
-        build: makes the application.
-    """
-    os.umask(0o077)
-    try:
-        places = startup.checked(waiting_places, os.environ)
-        listener = Address.from_env(os.environ).bind()
-    except ConfigError as error:
-        sys.exit(f"mingora-{service}: {error}")
-    logs.configure(service)
-    Server(build, gunicorn_settings([listener.fileno()], places)).run()

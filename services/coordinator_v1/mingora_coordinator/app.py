@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 
 from mingora_common import logs
 from mingora_common.clock import Clock
-from mingora_common.http import DRAIN_BYTES, DrainBody
+from mingora_common.drain import DRAIN_BYTES, DrainBody
 from mingora_common.proxies import Networks, TrustedProxies
 from mingora_coordinator.routes import agirlik, bilgi, gorev, metrics, page, sonuc, soru
 from mingora_coordinator.routes.wire import KEY_HEADER, STATUSES, UNAUTHORIZED, WireError, refusal

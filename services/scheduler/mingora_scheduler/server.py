@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from mingora_common import serving
+from mingora_common import startup
 from mingora_common.blobs import HttpPins
 from mingora_common.clock import SystemClock
 from mingora_common.db import schema
@@ -41,7 +41,7 @@ def _waiting_places(environ: Mapping[str, str]) -> int:
 
 def run() -> None:
     """Serve until SIGTERM."""
-    serving.run("scheduler", _waiting_places, build)
+    startup.run("scheduler", _waiting_places, build)
 
 
 if __name__ == "__main__":

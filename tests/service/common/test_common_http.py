@@ -11,8 +11,9 @@ from support import FakeClock, Seed, bearer
 
 from mingora_common.auth import READ, TokenReader
 from mingora_common.db.engine import Database
+from mingora_common.drain import DrainBody
 from mingora_common.errors import QUOTA_EXCEEDED, RATE_LIMITED, ServiceError
-from mingora_common.http import DrainBody, content_length, json_body, make_app, needs, principal, wait_seconds
+from mingora_common.http import content_length, json_body, make_app, needs, principal, wait_seconds
 
 
 def error(answer: Any) -> Any:
