@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mingora.errors import ApiError, MingoraError, UsageProblem
+from mingora.output import harmless
 from mingora_volunteer.config import Question, Training, parse
 from mingora_volunteer.display import Display
 from mingora_volunteer.exchange import Exchanger
@@ -37,7 +38,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         given = parse(sys.argv[1:] if arguments is None else arguments, os.environ)
         if isinstance(given, Question):
-            return _ask(given, display)
+            return _ask(given)
         _train(given, display)
     except Abandoned:
         display.note(_("Stopped."))
@@ -56,15 +57,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _ask(given: Question, display: Display) -> int:
+def _ask(given: Question) -> int:
     link = given.link
     coordinator = Coordinator(Exchanger(link.address, key=link.key, ca_file=link.ca_file), link.name, Path())
     try:
         number = coordinator.ask(given.text)
     except MingoraError as error:
-        display.note(_("iletilemedi (not delivered): {reason}").format(reason=error.message))
+        print(harmless(_("iletilemedi (not delivered): {reason}").format(reason=error.message)), file=sys.stderr)
         return 1
-    display.note(
+    print(
         _("Your question was delivered.") if number is None else _("Your question has number {no}.").format(no=number)
     )
     return 0

@@ -138,6 +138,8 @@ class Volunteer:
             self._result = None
         self._backoff.succeeded()
         self._display.relief()
+        if self._polls == 0:
+            self._display.note(_("Waiting for the others' results."))
         longest = min(LONGEST_POLL_SECONDS, FIRST_POLL_SECONDS * 1.5 ** min(self._polls, 10))
         self._polls += 1
         self._pause(self._spread(longest / 2, longest))
