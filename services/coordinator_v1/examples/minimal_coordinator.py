@@ -14,19 +14,18 @@ import array
 import hashlib
 import json
 import math
-import socket
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl
 
-F8 = "F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ"
-DTYPE = {4: "F4", 6: "F6_E2M3 F6_E3M2", 8: f"BOOL U8 I8 {F8}", 16: "I16 U16 F16 BF16", 32: "I32 U32 F32",
-         64: "I64 U64 F64 C64"}  # fmt: skip
+DTYPE = {4: "F4", 6: "F6_E2M3 F6_E3M2", 16: "I16 U16 F16 BF16", 32: "I32 U32 F32", 64: "I64 U64 F64 C64",
+         8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ"}  # fmt: skip
 BIT = {dtype: bit for bit, dtypelar in DTYPE.items() for dtype in dtypelar.split()}
-EN_UZUN_AD, EN_COK_ISCI, EN_COK_BOSALTMA = 200, 10_000, 16 << 20
+EN_UZUN_AD, EN_COK_ISCI = 200, 10_000
 
 Tensor = tuple[str, list[int], bytes]  # dtype, şekil, baytlar
 Degerler = dict[str, "array.array[float]"]
@@ -135,8 +134,8 @@ class Koordinator:
                 return {"bitti": True}
             if isci in self.sonuclar:
                 return {"bekle": True, "tur": self.tur}
-            return {"tur": self.tur, "toplam_tur": self.toplam_tur, "parca": parca, "n_parca": self.en_az,
-                    "ic_adim": 20, "bs": 4, "seq": 512, "lr": 2e-4, "tohum": 0, "agirlik_sha256": self.ozet}  # fmt: skip
+            return {"tur": self.tur, "toplam_tur": self.toplam_tur, "agirlik_sha256": self.ozet, "parca": parca,
+                    "n_parca": self.en_az, "ic_adim": 20, "bs": 4, "seq": 512, "lr": 2e-4, "tohum": 0}  # fmt: skip
 
     def agirlik(self) -> tuple[int, str, bytes]:
         with self.kilit:
@@ -193,15 +192,46 @@ class Istek(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # GET'in gövdesi okunmaz; ardından gelen yeni istek sanılmasın
-        self._yanitla("GET")
+        self._yanitla(self._get)
 
     def do_POST(self) -> None:
-        self._yanitla("POST")
+        self._yanitla(self._post)
 
-    def _yanitla(self, yontem: str) -> None:
+    def _get(self, yol: str, sorgu: dict[str, str]) -> Any:
+        koordinator = self.koordinator
+        if yol == "/gorev":
+            return koordinator.gorev(self._isci(sorgu))
+        yollar = {"/bilgi": koordinator.bilgi, "/durum": koordinator.durum, "/agirlik": koordinator.agirlik}
+        if yol not in yollar:
+            raise Hata(404, "böyle bir yol yok")
+        return yollar[yol]()
+
+    def _post(self, yol: str, sorgu: dict[str, str]) -> Any:
+        uzunluk = self.headers.get("Content-Length", "0")
+        if "Transfer-Encoding" in self.headers or not (uzunluk.isascii() and uzunluk.isdigit()):
+            self.close_connection = True
+            raise Hata(400, "Content-Length gerekli")
+        if len(uzunluk) > 15 or not 0 < int(uzunluk) <= 2 * len(self.koordinator.baytlar) + (1 << 20):
+            self.close_connection = True
+            raise Hata(413, "gövde boş ya da çok büyük")  # karar başlıktan verilir: gövde belleğe alınmaz
+        govde, tur = self.rfile.read(int(uzunluk)), sorgu.get("tur", "")
+        if yol != "/sonuc":
+            raise Hata(404, "böyle bir yol yok")
+        if not (tur.isascii() and tur.isdigit() and len(tur) <= 9):
+            raise Hata(400, "tur parametresi gerekli: 0 ya da büyük bir tam sayı")
+        return self.koordinator.sonuc(self._isci(sorgu), int(tur), govde)
+
+    def _isci(self, sorgu: dict[str, str]) -> str:
+        isci = sorgu.get("isci", "")
+        if not 0 < len(isci) <= EN_UZUN_AD or not isci.isprintable():
+            raise Hata(400, f"isci parametresi gerekli: en çok {EN_UZUN_AD} karakter")
+        return isci
+
+    def _yanitla(self, islem: Callable[[str, dict[str, str]], Any]) -> None:
         kod, basliklar = 200, {"Content-Type": "application/json; charset=utf-8"}
+        yol, _, sorgu = self.path.partition("?")
         try:
-            yanit = self._post() if yontem == "POST" else self._get()
+            yanit = islem(yol, dict(parse_qsl(sorgu)))
         except Hata as hata:
             kod, yanit = hata.args[0], {"hata": hata.args[1]}
         if isinstance(yanit, tuple):
@@ -216,55 +246,11 @@ class Istek(BaseHTTPRequestHandler):
             self.send_header(ad, deger)
         self.end_headers()
         self.wfile.write(govde)
-        if kod == 413:
-            self._bosalt()
-
-    def _get(self) -> Any:
-        koordinator, (yol, sorgu) = self.koordinator, self._adres()
-        if yol == "/gorev":
-            return koordinator.gorev(self._isci(sorgu))
-        yollar = {"/bilgi": koordinator.bilgi, "/durum": koordinator.durum, "/agirlik": koordinator.agirlik}
-        if yol not in yollar:
-            raise Hata(404, "böyle bir yol yok")
-        return yollar[yol]()
-
-    def _post(self) -> Any:
-        uzunluk = self.headers.get("Content-Length", "0")
-        if "Transfer-Encoding" in self.headers or not (uzunluk.isascii() and uzunluk.isdigit()):
-            self.close_connection = True
-            raise Hata(400, "Content-Length gerekli")
-        if len(uzunluk) > 15 or not 0 < int(uzunluk) <= 2 * len(self.koordinator.baytlar) + (1 << 20):
-            self.close_connection = True
-            raise Hata(413, "gövde boş ya da çok büyük")  # karar başlıktan verilir: gövde belleğe alınmaz
-        govde = self.rfile.read(int(uzunluk))
-        yol, sorgu = self._adres()
-        if yol != "/sonuc":
-            raise Hata(404, "böyle bir yol yok")
-        tur = sorgu.get("tur", [""])[-1]
-        if not (tur.isascii() and tur.isdigit() and len(tur) <= 9):
-            raise Hata(400, "tur parametresi gerekli: 0 ya da büyük bir tam sayı")
-        return self.koordinator.sonuc(self._isci(sorgu), int(tur), govde)
-
-    def _adres(self) -> tuple[str, dict[str, list[str]]]:
-        try:
-            adres = urlsplit(self.path)
-            return adres.path, parse_qs(adres.query, max_num_fields=10)
-        except ValueError:
-            raise Hata(400, "adres bozuk") from None
-
-    def _isci(self, sorgu: dict[str, list[str]]) -> str:
-        isci = sorgu.get("isci", [""])[-1]
-        if not 0 < len(isci) <= EN_UZUN_AD or not isci.isprintable():
-            raise Hata(400, f"isci parametresi gerekli: en çok {EN_UZUN_AD} karakter")
-        return isci
-
-    def _bosalt(self) -> None:
-        """Gövdenin bir kısmını okuyup atar: okunmadan kapanan bağlantıda işçi yanıtı göremeyebilir."""
-        self.connection.shutdown(socket.SHUT_WR)
-        self.connection.settimeout(2)
-        kalan = EN_COK_BOSALTMA
-        while kalan > 0 and (okunan := self.rfile.read1(65536)):
-            kalan -= len(okunan)
+        if kod == 413:  # gövdenin 16 MB'a kadarı okunup atılır: okunmadan kapanan bağlantıda işçi yanıtı göremeyebilir
+            self.connection.settimeout(2)
+            for _ in range(256):
+                if not self.rfile.read1(65536):
+                    break
 
 
 def main() -> None:

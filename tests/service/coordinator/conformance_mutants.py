@@ -85,12 +85,10 @@ def _around(owner: Any, name: str, change: Callable[..., Any]) -> None:
 def _answers(module: Any, change: Callable[[Any, int, Any], tuple[int, Any]]) -> None:
     """Change status and value of every answer; ``change`` has the request, the status and the value."""
 
-    def answer(original: Any, self: Any, method: str) -> None:
-        inner = self._post if method == "POST" else self._get
-
-        def changed() -> Any:
+    def answer(original: Any, self: Any, act: Callable[..., Any]) -> None:
+        def changed(*asked: Any) -> Any:
             try:
-                status, value = 200, inner()
+                status, value = 200, act(*asked)
             except module.Hata as error:
                 status, value = error.args[0], {"hata": error.args[1]}
             status, value = change(self, status, value)
@@ -98,11 +96,7 @@ def _answers(module: Any, change: Callable[[Any, int, Any], tuple[int, Any]]) ->
                 return value
             raise module.Hata(status, value["hata"])
 
-        self._post = self._get = changed
-        try:
-            original(self, method)
-        finally:
-            del self._post, self._get
+        original(self, changed)
 
     _around(module.Istek, "_yanitla", answer)
 
@@ -220,11 +214,11 @@ def empty_is_400(module: Any) -> None:
 
 @_breaks("sonuc.too-large")
 def reads_what_is_too_large(module: Any) -> None:
-    def change(original: Any, self: Any) -> Any:
+    def change(original: Any, self: Any, *asked: Any) -> Any:
         if int(self.headers["Content-Length"]) > 1 << 30:
             self.close_connection = True
             raise module.Hata(400, "gövde eksik")
-        return original(self)
+        return original(self, *asked)
 
     _around(module.Istek, "_post", change)
 
@@ -266,9 +260,9 @@ def round_before_the_format(module: Any) -> None:
 
 @_breaks("sonuc.order-413")
 def parameters_before_the_size(module: Any) -> None:
-    def change(original: Any, self: Any) -> Any:
-        self._isci(self._adres()[1])
-        return original(self)
+    def change(original: Any, self: Any, path: str, query: Any) -> Any:
+        self._isci(query)
+        return original(self, path, query)
 
     _around(module.Istek, "_post", change)
 
@@ -501,12 +495,14 @@ def takes_results_after_the_end(module: Any) -> None:
 def keyed(module: Any, open_paths: tuple[str, ...] = ("/bilgi",), text: str = "yetkisiz") -> None:
     """A coordinator that asks for the key "gizli"; ``open_paths`` are answered without one."""
 
-    def change(original: Any, self: Any, method: str) -> None:
-        path = self.path.split("?")[0]
-        if path not in open_paths and self.headers.get("X-Anahtar") != "gizli":
+    def refuse(*_asked: Any) -> Any:
+        raise module.Hata(401, text)
+
+    def change(original: Any, self: Any, act: Callable[..., Any]) -> None:
+        if self.path.split("?")[0] not in open_paths and self.headers.get("X-Anahtar") != "gizli":
             self.close_connection = True
-            self._post = self._get = lambda: (_ for _ in ()).throw(module.Hata(401, text))
-        original(self, method)
+            act = refuse
+        original(self, act)
 
     _around(module.Istek, "_yanitla", change)
     _told(module, "bilgi", anahtar_gerekli=True)
@@ -515,10 +511,10 @@ def keyed(module: Any, open_paths: tuple[str, ...] = ("/bilgi",), text: str = "y
 def without_information(module: Any) -> None:
     """No /bilgi: nobody has to have it."""
 
-    def change(original: Any, self: Any) -> Any:
-        if self.path.startswith("/bilgi"):
+    def change(original: Any, self: Any, path: str, query: Any) -> Any:
+        if path == "/bilgi":
             raise module.Hata(404, "böyle bir yol yok")
-        return original(self)
+        return original(self, path, query)
 
     _around(module.Istek, "_get", change)
 
