@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gunicorn.http.errors import ParseException
+
 from mingora_common.pace import Paced
 
 # What is read and thrown away of a refused request's body, so that the client gets the answer and not a reset.
@@ -14,6 +16,8 @@ DRAIN_SECONDS = 10.0
 DRAIN_STEP = 256 * 1024
 # WSGI environment: the counted request body.
 BODY = "mingora.body"
+# A connection that is cut or stalls, and chunks that are none.
+_BROKEN = (OSError, ParseException)
 
 
 class DrainBody:
@@ -46,7 +50,7 @@ class DrainBody:
 class _CountedInput:
     """A request body that knows how much of it has been taken.
 
-    A connection that breaks or stalls ends it: to a service it is a body shorter than its Content-Length.
+    A connection that breaks or stalls ends it, as do broken chunks: to a service it is a body that is too short.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -71,13 +75,13 @@ class _CountedInput:
                 if not data:
                     return
                 left -= len(data)
-        except OSError:
+        except _BROKEN:
             return
 
     def _count(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
             data = read(size)
-        except OSError:
+        except _BROKEN:
             data = b""
         self.ended = self.ended or (not data and size != 0)
         self.taken += len(data)

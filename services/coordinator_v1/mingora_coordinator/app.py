@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 
 from mingora_common import logs
 from mingora_common.clock import Clock
-from mingora_common.drain import DRAIN_BYTES, DrainBody
+from mingora_common.drain import DrainBody
 from mingora_common.proxies import Networks, TrustedProxies
 from mingora_coordinator.routes import agirlik, bilgi, gorev, metrics, page, sonuc, soru
 from mingora_coordinator.routes.wire import KEY_HEADER, STATUSES, UNAUTHORIZED, WireError, refusal
@@ -22,6 +22,8 @@ from mingora_coordinator.store.questions import Questions
 from mingora_coordinator.training.training import Training
 
 MAX_PATH_CHARACTERS = 300
+# Of a refused body: one of another, larger model still ends with the answer that says so.
+DRAIN_BYTES = 128 * 1024 * 1024
 # Discovery, and what tells nothing but whether the process works.
 OPEN = frozenset({"bilgi.bilgi", "metrics.healthz", "metrics.readyz"})
 # What a browser or Prometheus asks for, which can't send the protocol's header.

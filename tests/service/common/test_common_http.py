@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from gunicorn.http.errors import InvalidChunkSize
 from support import FakeClock, Seed, bearer
 
 from mingora_common.auth import READ, TokenReader
@@ -148,3 +149,29 @@ def test_waits_are_cut_to_fifteen_seconds(given: object, seconds: float) -> None
 def test_waits_that_are_no_durations_are_refused(given: object) -> None:
     with pytest.raises(ServiceError):
         wait_seconds(given)
+
+
+@pytest.mark.req("REST-3")
+def test_broken_chunks_end_a_body_and_nothing_else() -> None:
+    class Broken:
+        def read(self, _size: int = -1) -> bytes:
+            raise InvalidChunkSize(b"zz")
+
+    read: list[bytes] = []
+
+    def app(environ: dict[str, Any], _start: object) -> list[bytes]:
+        read.append(environ["wsgi.input"].read(10))
+        return [b"answered"]
+
+    environ = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input": Broken()}
+    assert DrainBody(app)(environ, print) == [b"answered"]
+    assert read == [b""]
+
+
+@pytest.mark.req("REST-3")
+def test_a_chunked_body_that_nobody_read_is_drained_within_bounds() -> None:
+    body = io.BytesIO(b"x" * 3_000_000)
+    assert DrainBody(lambda _environ, _start: [b"no"], 2_000_000)(
+        {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input": body}, print
+    ) == [b"no"]
+    assert body.tell() == 2_000_000
