@@ -100,7 +100,7 @@ def test_chunked_bodies_stop_at_the_limit(served: Served) -> None:
         connection.sendall(CHUNKED + b"0\r\n\r\n")
         assert status_of(connection) == 413  # empty
     with connected(served) as connection:
-        connection.sendall(CHUNKED + b"zz\r\n")
+        connection.sendall(CHUNKED + b"5\r\nabcde\r\nzz\r\n")
         assert status_of(connection) == 400
 
 
