@@ -24,7 +24,7 @@ os.environ.update(
 
 import torch
 import transformers
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from peft import LoraConfig, get_peft_model
 from safetensors import SafetensorError, safe_open
 
 from mingora.errors import MingoraError, UsageProblem
@@ -134,7 +134,8 @@ def build(folder: Path, lora: Lora, seed: int, device: torch.device) -> Any:
 
 def adapter_of(model: Any) -> dict[str, torch.Tensor]:
     """The adapter's own parameters by the names of PEFT's files; writing into them changes the model."""
-    return dict(get_peft_model_state_dict(model, save_embedding_layers=False))
+    parameters = ((name, each.detach()) for name, each in model.named_parameters() if each.requires_grad)
+    return {name.replace(".default", ""): each for name, each in parameters}  # PEFT's name of an only adapter
 
 
 def read_adapter(path: Path) -> dict[str, torch.Tensor]:
@@ -166,9 +167,8 @@ def place_adapter(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path)
     strange = sorted(own.keys() ^ tensors.keys()) or [n for n in sorted(own) if own[n].shape != tensors[n].shape]
     if strange:
         raise _unfit(folder, strange[0])
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(tensors[name])
+    for name, parameter in own.items():
+        parameter.copy_(tensors[name])
 
 
 def check_sizes(model: Any, tokens: torch.Tensor, sequence: int) -> None:

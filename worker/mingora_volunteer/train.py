@@ -68,7 +68,7 @@ class Trainer:
         except RuntimeError as error:  # what PyTorch says of a device that fails
             text = _("The training on {device} failed: {reason}")
             raise MingoraError(text.format(device=self._device, reason=str(error)[:MAX_REASON])) from error
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in adapter_of(self._model).items()}
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in adapter_of(self._model).items()}
         if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
             raise _diverged()
         save_file(tensors, self._result)

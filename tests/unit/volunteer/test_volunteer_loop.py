@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mingora.errors import ApiError, LostAnswer, MingoraError, NotSent, TlsError
 from mingora_volunteer.loop import Diverged, Volunteer
@@ -274,6 +276,38 @@ def test_the_second_signal_abandons_the_round_and_one_does_when_that_is_asked_fo
     with pytest.raises(Abandoned):
         work(world, stop)
     assert world.done("send") == []
+
+
+UNCLEAR: list[Any] = [LostAnswer("cut"), NotSent("away"), ApiError("http_500", 500, "oops")]
+REFUSED: list[Any] = [ApiError("refused", status, "no") for status in (400, 409, 422, 429)]
+ANSWERS: list[Any] = [TASK, NEXT, Wait(0), Wait(1), BadAnswer("?"), *UNCLEAR]
+
+
+@pytest.mark.req("VOL-1")
+@given(
+    st.lists(st.sampled_from(ANSWERS), max_size=30),
+    st.lists(st.sampled_from([None, *UNCLEAR, *REFUSED]), max_size=30),
+    st.lists(st.sampled_from([None, BadAnswer("another digest"), *UNCLEAR]), max_size=30),
+    st.lists(st.sampled_from([None, None, Diverged("not finite")]), max_size=30),
+)
+def test_whatever_happens_each_training_is_for_a_task_and_each_result_for_its_training(
+    tasks: list[Any], sends: list[Any], adapters: list[Any], trainings: list[Any]
+) -> None:
+    outcomes = list(sends)
+    world = work(World([Wait(0), *tasks], list(sends), adapters, trainings))
+    sendable: str | None = None
+    last = ""
+    for line in world.done():
+        what = line.split()[0]
+        assert (last, what) not in {("fetch", "send"), ("train", "fetch"), ("send", "fetch"), ("send", "send")}
+        if what == "train":
+            sendable = f"send {line.split()[1]} result-{line.split()[1]}"
+        elif what == "send":
+            assert line == sendable
+            outcome = outcomes.pop(0) if outcomes else None
+            sendable = line if any(outcome is each for each in UNCLEAR) else None
+        last = what
+    assert world.done()[-1] == "ask"
 
 
 @pytest.mark.req("VOL-1")
