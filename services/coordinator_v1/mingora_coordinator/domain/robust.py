@@ -43,17 +43,17 @@ def trimmed(count: int) -> int:
     return -(-count // 5) if count >= LEAST_FOR_A_MAJORITY else 0
 
 
-def krum(globe: Vector, results: Sequence[Vector], out: Vector) -> None:
+def krum(_globe: Vector, results: Sequence[Vector], out: Vector) -> None:
     """The one result that lies nearest to its neighbours, as it is (Blanchard et al. 2017)."""
-    _mean(_best(globe, results, 1), out)
+    _mean(_best(results, 1), out)
 
 
-def multi_krum(globe: Vector, results: Sequence[Vector], out: Vector) -> None:
+def multi_krum(_globe: Vector, results: Sequence[Vector], out: Vector) -> None:
     """The mean of the n - f - 2 results that lie nearest to their neighbours.
 
     Blanchard et al. 2017; that many, because the proof of resilience holds up to there (El Mhamdi et al. 2018).
     """
-    _mean(_best(globe, results, _neighbours(len(results))), out)
+    _mean(_best(results, _neighbours(len(results))), out)
 
 
 def norm_clip(globe: Vector, results: Sequence[Vector], out: Vector) -> None:
@@ -95,7 +95,7 @@ def _neighbours(count: int) -> int:
     return max(1, count - hostile(count) - 2)
 
 
-def _best(globe: Vector, results: Sequence[Vector], wanted: int) -> list[Vector]:
+def _best(results: Sequence[Vector], wanted: int) -> list[Vector]:
     """The ``wanted`` results of the lowest score: the sum of the squared distances to the n - f - 2 nearest others.
 
     All of them where there are fewer than three. Of equal scores the first in order wins.
@@ -103,18 +103,18 @@ def _best(globe: Vector, results: Sequence[Vector], wanted: int) -> list[Vector]
     count = len(results)
     if count < LEAST_FOR_A_MAJORITY:
         return list(results)
-    distances = _squared_distances(globe, results)
+    distances = _squared_distances(results)
     np.fill_diagonal(distances, np.inf)
     distances.sort(axis=1)
     scores = distances[:, : _neighbours(count)].sum(axis=1)
     return [results[index] for index in np.sort(np.argsort(scores, kind="stable")[:wanted])]
 
 
-def _squared_distances(globe: Vector, results: Sequence[Vector]) -> Matrix:
+def _squared_distances(results: Sequence[Vector]) -> Matrix:
     """The squared distance of each result to each other, from their inner products: one pass over the results.
 
-    The products are of the steps S_i - W, in float64: of the results themselves, or in float32, the difference of large
-    products would swallow the distance of neighbours, and a value of 1e20 would overflow.
+    In float64: in float32 the difference of large products would swallow the distance of neighbours, and a value of
+    1e20 would overflow. What float64 swallows are distances below 1e-7 of an adapter's length, where float32 ends.
     """
     count = len(results)
     length = block_length(2 * count)
@@ -122,12 +122,14 @@ def _squared_distances(globe: Vector, results: Sequence[Vector]) -> Matrix:
     def work(blocks: Sequence[Block]) -> Matrix:
         products, buffer = np.zeros((count, count)), np.empty((count, length))
         for block in blocks:
-            _, steps = _steps(globe, results, block, buffer)
+            rows = buffer[:, : block.stop - block.start]
+            for row, result in zip(rows, results, strict=True):
+                row[:] = result[block]
             # BLAS, whose last bits differ between machines: they choose between results that lie equally near.
-            products += steps @ steps.T
+            products += rows @ rows.T
         return products
 
-    products = sum(over_blocks(globe.size, length, work), np.zeros((count, count)))
+    products = sum(over_blocks(results[0].size, length, work), np.zeros((count, count)))
     norms = products.diagonal()
     return np.maximum(norms[:, None] + norms - 2 * products, 0)
 
@@ -157,6 +159,10 @@ def _steps(globe: Vector, results: Sequence[Vector], block: Block, buffer: Matri
 
 
 def _mean(results: Sequence[Vector], out: Vector) -> None:
+    if len(results) == 1:
+        out[:] = results[0]
+        return
+
     def work(blocks: Sequence[Block]) -> None:
         for block in blocks:
             total = results[0][block].astype(np.float64)
