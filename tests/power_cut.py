@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,10 +34,14 @@ _Node = _File | _Folder
 
 
 class Disk:
-    """Watches what happens below ``top`` (which is there, and durable, already)."""
+    """Watches what happens below ``top`` (which is there, and durable, already).
 
-    def __init__(self, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ``most`` bounds the states that are looked at after a step; the first are those with the least on the disk.
+    """
+
+    def __init__(self, top: Path, monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> None:
         self.top = top
+        self.most = most
         self._nodes: dict[Path, _Node] = {top: _Folder()}
         self.moments: list[Callable[[Path], Iterator[Path]]] = []
         self._check: Callable[[Path], None] | None = None
@@ -44,8 +49,18 @@ class Disk:
         self._scratch.mkdir()
         self._number = itertools.count()
         self.cuts = 0
-        for name in ("open", "replace", "unlink", "mkdir", "fsync", "rmdir"):
+        self._lock = threading.RLock()
+        for name in ("open", "replace", "rename", "unlink", "mkdir", "fsync", "fdatasync", "rmdir"):
             monkeypatch.setattr(os, name, self._watched(name, getattr(os, name)))
+
+    def settle(self) -> None:
+        """All that there is by now is durable."""
+        self._discover()
+        for path, node in self._nodes.items():
+            if isinstance(node, _Folder):
+                node.synced = len(node.changes)
+            else:
+                node.synced = path.read_bytes()
 
     def expect(self, check: Callable[[Path], None]) -> None:
         """``check`` must hold of the folder after a cut now and at every step from now on."""
@@ -54,18 +69,22 @@ class Disk:
 
     def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(first: Any, *rest: Any, **more: Any) -> Any:
-            target = Path(os.readlink(f"/proc/self/fd/{first}")) if name == "fsync" else Path(os.fspath(first))
-            made = name == "open" and not target.exists()
-            result = real(first, *rest, **more)
-            if target.is_relative_to(self.top) and (name != "open" or (made and target.exists())):
-                self._note(name, target, Path(os.fspath(rest[0])) if name == "replace" else None)
-                self._cut()
-            return result
+            target = Path(os.readlink(f"/proc/self/fd/{first}")) if "sync" in name else Path(os.fspath(first))
+            if not target.is_relative_to(self.top):
+                return real(first, *rest, **more)
+            with self._lock:
+                self._discover()
+                made = name == "open" and not target.exists()
+                result = real(first, *rest, **more)
+                if name != "open" or (made and target.exists()):
+                    self._note(name, target, Path(os.fspath(rest[0])) if name in ("replace", "rename") else None)
+                    self._cut()
+                return result
 
         return call
 
     def _note(self, name: str, target: Path, to: Path | None) -> None:
-        if name == "fsync":
+        if "sync" in name:
             node = self._nodes[target]
             if isinstance(node, _Folder):
                 node.synced = len(node.changes)
@@ -77,19 +96,39 @@ class Disk:
         if name in ("open", "mkdir"):
             node = self._nodes[target] = _File() if name == "open" else _Folder()
             parent.changes.append(lambda names: names.update({target.name: node}))
-        elif name == "replace":
-            assert to is not None and to.parent == target.parent
-            moved = self._nodes[to] = self._nodes.pop(target)
-            parent.changes.append(lambda names: (names.pop(target.name, None), names.update({to.name: moved}))[1])
+        elif to is not None:
+            self._move(target, to)
         else:
             self._nodes.pop(target, None)
             parent.changes.append(lambda names: (names.pop(target.name, None), None)[1])
 
+    def _move(self, target: Path, to: Path) -> None:
+        """A rename: one change where it stays in its folder, and two, of which any may be durable first, else."""
+        moved = self._nodes[target]
+        for path in [path for path in self._nodes if path.is_relative_to(target)]:
+            self._nodes[to / path.relative_to(target)] = self._nodes.pop(path)
+        old, new = self._nodes[target.parent], self._nodes[to.parent]
+        assert isinstance(old, _Folder) and isinstance(new, _Folder)
+        if old is new:
+            old.changes.append(lambda names: (names.pop(target.name, None), names.update({to.name: moved}))[1])
+        else:
+            old.changes.append(lambda names: (names.pop(target.name, None), None)[1])
+            new.changes.append(lambda names: names.update({to.name: moved}))
+
+    def _discover(self) -> None:
+        """What came and went by calls that aren't watched (C code's own, or relative to an open folder)."""
+        for path in sorted(self.top.rglob("*")):
+            if path not in self._nodes:
+                self._note("mkdir" if path.is_dir() else "open", path, None)
+        for path in [path for path in self._nodes if not path.exists()]:
+            self._note("unlink", path, None)
+
     def _cut(self) -> None:
         if self._check is None:
             return
-        folders = [node for node in self._all() if isinstance(node, _Folder)]
-        for lengths in itertools.product(*(range(f.synced, len(f.changes) + 1) for f in folders)):
+        folders = [node for node in self._all() if isinstance(node, _Folder) and node.synced < len(node.changes)]
+        every = itertools.product(*(range(f.synced, len(f.changes) + 1) for f in folders))
+        for lengths in itertools.islice(every, self.most):
             kept = dict(zip(map(id, folders), lengths, strict=True))
             after = self._scratch / str(next(self._number))
             self._lay(self._nodes[self.top], after, kept)

@@ -12,7 +12,7 @@ from typing import Any
 
 from mingora_common.clock import SystemClock, rfc3339
 from mingora_coordinator.store.counters import Counter, Counters
-from mingora_coordinator.store.durable import read_lines, sync_file
+from mingora_coordinator.store.durable import make_folder, read_lines, sync_file
 from mingora_coordinator.store.folder import DataFolder, FolderError, RoundFolder
 from mingora_coordinator.store.keys import Keys
 from mingora_coordinator.training.ledger import closed_rounds, entries
@@ -191,7 +191,7 @@ def _key_list(options: argparse.Namespace) -> int:
 def _keys(options: argparse.Namespace) -> Keys:
     folder = DataFolder(options.data_dir)
     try:
-        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder.path)
     except OSError as error:
         raise FolderError(f"{folder.path} can't be used as data folder: {error.strerror}") from error
     return Keys(folder.keys)

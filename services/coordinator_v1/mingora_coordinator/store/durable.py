@@ -19,6 +19,15 @@ def sync_folder(path: Path) -> None:
         os.close(number)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that aren't there, and make their names durable; one that exists is fine."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    sync_folder(path.parent)
+
+
 def sync_file(path: Path) -> None:
     """Make a file's content durable, its name not."""
     number = os.open(path, os.O_RDONLY)

@@ -88,7 +88,7 @@ class DataFolder:
         """
         try:
             for folder in (self.path, self._rounds, self._undone, self.incoming):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                durable.make_folder(folder)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -96,7 +96,6 @@ class DataFolder:
             raise FolderError(f"{self.path} is used by a running coordinator: stop it first") from None
         except OSError as error:
             raise FolderError(f"{self.path} can't be used as data folder: {error.strerror}") from error
-        durable.sync_folder(self.path)
 
     def unlock(self) -> None:
         """Let another process have the folder."""
