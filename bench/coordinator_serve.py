@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import selectors
 import socket
 import statistics
@@ -161,6 +162,30 @@ def _tasks(port: int) -> list[float]:
     return taken
 
 
+class _Worker:
+    """One of the crowd, on its kept-alive connection."""
+
+    def __init__(self, connection: socket.socket, number: int) -> None:
+        self._connection = connection
+        self._request = f"GET /gorev?isci=crowd-{number} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
+        self._answer = b""
+        self.asked = 0.0
+
+    def ask(self) -> None:
+        self._answer, self.asked = b"", time.monotonic()
+        self._connection.sendall(self._request)
+
+    def answered(self) -> bool:
+        """Read what has come; whether that is the whole answer."""
+        piece = self._connection.recv(1 << 16)
+        self._answer += piece
+        head, _, body = self._answer.partition(b"\r\n\r\n")
+        if not piece or not head.startswith(b"HTTP/1.1 200 "[: len(head)]):
+            raise RuntimeError(f"a worker of the crowd got no task: {self._answer[:80]!r}")
+        length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+        return length is not None and len(body) == int(length[1])
+
+
 def _crowd(port: int) -> tuple[int, list[float]]:
     """Workers that poll over a connection each, as fast as they are answered: how many answers, and their seconds.
 
@@ -168,26 +193,17 @@ def _crowd(port: int) -> tuple[int, list[float]]:
     """
     waits: list[float] = []
     with contextlib.ExitStack() as opened, selectors.DefaultSelector() as selector:
-        asked: dict[socket.socket, float] = {}
-        request: dict[socket.socket, bytes] = {}
-
-        def ask(connection: socket.socket) -> None:
-            asked[connection] = time.monotonic()
-            connection.sendall(request[connection])
-
         for number in range(CROWD):
             connection = opened.enter_context(socket.create_connection((HOST, port), timeout=30))
-            request[connection] = f"GET /gorev?isci=crowd-{number} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
-            selector.register(connection, selectors.EVENT_READ, connection)
-            ask(connection)
+            worker = _Worker(connection, number)
+            selector.register(connection, selectors.EVENT_READ, worker)
+            worker.ask()
         start = time.monotonic() + 0.5
         while (now := time.monotonic()) < start + CROWD_SECONDS:
             for key, _events in selector.select(0.1):
-                connection = key.data
-                # A task's answer is far shorter than a segment: it comes whole.
-                if not connection.recv(1 << 16).startswith(b"HTTP/1.1 200 "):
-                    raise RuntimeError("a worker of the crowd wasn't answered with 200")
-                if now >= start:
-                    waits.append(now - asked[connection])
-                ask(connection)
+                worker = key.data
+                if worker.answered():
+                    if now >= start:
+                        waits.append(time.monotonic() - worker.asked)
+                    worker.ask()
     return len(waits), waits
