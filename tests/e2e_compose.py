@@ -16,7 +16,7 @@ from e2e_support import REPOSITORY, environment
 
 UP_SECONDS = 240
 CA_IN_GATEWAY = "/var/lib/mingora/gateway/pki/authorities/local/root.crt"
-SERVICES = ("api", "blobstore", "gateway", "postgres", "redis", "scheduler", "scheduler-tasks")
+SERVICES = ("api", "blobstore", "coordinator-v1", "gateway", "postgres", "redis", "scheduler", "scheduler-tasks")
 ONE_SHOTS = ("init", "migrate")
 
 
@@ -29,12 +29,14 @@ class ComposeStack:
     def __init__(self, folder: Path) -> None:
         mark = secrets.token_hex(4)
         self.project = f"mingora-test-{mark}"
-        self.port = _free_port()
+        self.port, self.volunteer_port = _free_port(), _free_port()
         self.url = f"https://localhost:{self.port}"
+        self.volunteer_url = f"https://localhost:{self.volunteer_port}"
         self.ca_file: str | None = None
         self._folder = folder
         self._env = environment(
             MINGORA_PORT=str(self.port),
+            MINGORA_VOLUNTEER_PORT=str(self.volunteer_port),
             MINGORA_FRONT_PREFIX=f"10.{secrets.choice(range(200, 250))}.{secrets.choice(range(256))}",
             MINGORA_IMAGE=f"mingora-test/services:{mark}",
             MINGORA_GATEWAY_IMAGE=f"mingora-test/gateway:{mark}",

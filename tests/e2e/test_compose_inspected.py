@@ -27,11 +27,15 @@ MOUNTS = {
         "/var/lib/mingora/content": True, "/run/mingora/database": False, "/run/mingora/internal": False,
         "/run/mingora/metrics": False,
     },
+    "coordinator-v1": {
+        "/var/lib/mingora/coordinator-data": True, "/var/lib/mingora/adapters": False,
+        "/run/mingora/coordinator": False,
+    },
     "redis": {"/run/mingora/redis": False},
     "postgres": {"/var/lib/postgresql/data": True, "/run/mingora/database": False},
     "init": {
         "/run/mingora/database": True, "/run/mingora/redis": True, "/run/mingora/internal": True,
-        "/run/mingora/metrics": True,
+        "/run/mingora/metrics": True, "/run/mingora/coordinator": True,
     },
     "migrate": {"/run/mingora/database": False},
 }  # fmt: skip
@@ -40,6 +44,7 @@ NETWORKS = {
     "api": {"front", "back"},
     "scheduler": {"front", "back"},
     "blobstore": {"front", "back"},
+    "coordinator-v1": {"front"},
     "scheduler-tasks": {"back"},
     "redis": {"back"},
     "postgres": {"back"},
@@ -90,7 +95,9 @@ def test_only_the_gateway_is_published_and_only_on_this_machine(compose_stack: C
         for container in containers(compose_stack, service):
             bindings = container["HostConfig"]["PortBindings"] or {}
             published |= {service: bindings} if bindings else {}
-    assert published == {"gateway": {"8443/tcp": [{"HostIp": "127.0.0.1", "HostPort": str(compose_stack.port)}]}}
+    ports = {"8443/tcp": compose_stack.port, "8444/tcp": compose_stack.volunteer_port}
+    local = {inside: [{"HostIp": "127.0.0.1", "HostPort": str(port)}] for inside, port in ports.items()}
+    assert published == {"gateway": local}
 
 
 @pytest.mark.req("OPS-1")
@@ -104,16 +111,19 @@ def test_every_service_has_a_health_check_and_passes_it(compose_stack: ComposeSt
 
 @pytest.mark.req("OPS-1")
 def test_no_secret_stands_in_a_container_s_settings(compose_stack: ComposeStack) -> None:
+    secrets, modes = [], []
     files = "/run/mingora/database/password /run/mingora/redis/password /run/mingora/*/key"
-    said = compose_stack.compose("exec", "--no-TTY", "api", "sh", "-c", f"for f in {files}; do cat $f; echo; done")
-    secrets = said.split()
-    assert len(secrets) == 4
+    for service in ("api", "coordinator-v1"):
+        shell = f"for f in {files}; do test -f $f && cat $f && echo; done; true"
+        secrets += compose_stack.compose("exec", "--no-TTY", service, "sh", "-c", shell).split()
+        shell = "stat -c %a:%u /run/mingora/*/*"
+        modes += compose_stack.compose("exec", "--no-TTY", service, "sh", "-c", shell).split()
+    assert len(secrets) == 5
     assert min(map(len, secrets)) >= 32
     for service in [*SERVICES, *ONE_SHOTS]:
         told = json.dumps(compose_stack.inspect(service))
         logged = compose_stack.compose("logs", "--no-color", service)
         assert [secret for secret in secrets if secret in told or secret in logged] == [], service
-    modes = compose_stack.compose("exec", "--no-TTY", "api", "sh", "-c", "stat -c %a:%u /run/mingora/*/*").split()
     assert set(modes) == {"400:10001"}
 
 

@@ -2,10 +2,11 @@
 
 One folder (a volume in compose) for each circle of readers:
 
-``database/``  ``password`` of the database, and ``url`` as the services read it
-``redis/``     ``password``, ``url``, and ``redis.conf`` for the server
-``internal/``  ``key`` of the calls between services
-``metrics/``   ``key`` that opens ``/metrics``
+``database/``     ``password`` of the database, and ``url`` as the services read it
+``redis/``        ``password``, ``url``, and ``redis.conf`` for the server
+``internal/``     ``key`` of the calls between services
+``metrics/``      ``key`` that opens ``/metrics``
+``coordinator/`` ``key`` of the volunteers
 
 Running it again changes nothing. A secret that was put there by hand is checked and kept.
 """
@@ -53,6 +54,7 @@ def make(folder: Path, *, database: str, redis: str) -> list[Path]:
         _derived(folder / "redis" / "redis.conf", f"requirepass {password}\n", written)
         _secret(folder / "internal" / "key", written)
         _secret(folder / "metrics" / "key", written)
+        _secret(folder / "coordinator" / "key", written)
     except OSError as error:
         raise InitError(
             f"{error.filename or folder}: {error.strerror}. The volumes of secrets must have space and belong to the "
@@ -103,7 +105,7 @@ def _write(path: Path, text: str) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """The entry point; the exit status."""
     parser = argparse.ArgumentParser(prog="mingora-init", description="Make a platform's secrets, once.")
-    parser.add_argument("folder", type=Path, metavar="DIR", help="holds the folders database, redis, internal, metrics")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="holds a folder for each circle")
     parser.add_argument("--database", default="postgres:5432", metavar="HOST:PORT", help="default %(default)s")
     parser.add_argument("--redis", default="redis:6379", metavar="HOST:PORT", help="default %(default)s")
     options = parser.parse_args(arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -13,7 +14,10 @@ import yaml  # type: ignore[import-untyped]
 
 from mingora_api.config import Config as ApiConfig
 from mingora_blobstore.config import Config as BlobstoreConfig
+from mingora_common import proxies
+from mingora_common.config import Env
 from mingora_common.serving import Address
+from mingora_coordinator import cli as coordinator
 from mingora_scheduler.config import Config as SchedulerConfig
 from mingora_scheduler.config import TaskConfig
 
@@ -25,18 +29,20 @@ READERS: dict[str, tuple[Callable[[Mapping[str, str]], object], ...]] = {
     "blobstore": (BlobstoreConfig.from_env, Address.from_env),
     "scheduler": (SchedulerConfig.from_env, Address.from_env),
     "scheduler-tasks": (TaskConfig.from_env,),
+    "coordinator-v1": (lambda environment: Env(environment).optional(coordinator.KEY),),
 }
 FILES = {
     "/run/mingora/database/url": "postgresql+psycopg://mingora:0123456789abcdefghijklmnopqrstuv@postgres:5432/mingora",
     "/run/mingora/redis/url": "redis://:0123456789abcdefghijklmnopqrstuv@redis:6379/0",
     "/run/mingora/internal/key": "0123456789abcdefghijklmnopqrstuv",
     "/run/mingora/metrics/key": "zyxwvutsrqponmlkjihgfedcba987654",
+    "/run/mingora/coordinator/key": "0123456789zyxwvutsrqponmlkjihgfe",
 }
 
 
 def by_default(value: str) -> str:
     """A value of compose.yaml where the site sets no variable."""
-    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+    return re.sub(r"\$\{\w+:\+[^}]*\}", "", re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value))
 
 
 class Recording(Mapping[str, str]):
@@ -90,9 +96,25 @@ def test_the_services_believe_the_gateway_alone_about_a_clients_address() -> Non
     trusted = {
         name: found["environment"].get("MINGORA_TRUSTED_PROXIES")
         for name, found in SERVICES.items()
-        if "front" in found.get("networks", ())
+        if "front" in found.get("networks", ()) and name != "coordinator-v1"
     }
     assert trusted == {"gateway": None, "api": gateway, "blobstore": gateway, "scheduler": gateway}
+
+
+@pytest.mark.req("OPS-1", "COORD-4")
+def test_the_coordinator_s_command_is_one_that_it_takes() -> None:
+    command = SERVICES["coordinator-v1"]["command"]
+    program, *words = shlex.split(by_default(command))
+    assert program == "mingora-coordinator"
+    options = coordinator._parser().parse_args(words)
+    assert (options.initial, options.host, options.port) == ("example", "0.0.0.0", 8000)
+    gateway = by_default(SERVICES["gateway"]["networks"]["front"]["ipv4_address"])
+    assert options.behind_proxy == proxies.networks(gateway)
+    # Where it runs, the program's own default is the folder of the volume, for it and for who looks.
+    service = SERVICES["coordinator-v1"]
+    assert f"coordinator:{service['working_dir']}/{options.data_dir}" in service["volumes"]
+    assert '--initial="${COORDINATOR_INITIAL:+adapters/}${COORDINATOR_INITIAL:-example}"' in command
+    assert f"${{COORDINATOR_ADAPTER_DIR:-adapters}}:{service['working_dir']}/adapters:ro" in service["volumes"]
 
 
 @pytest.mark.req("OPS-1")

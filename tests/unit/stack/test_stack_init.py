@@ -14,13 +14,13 @@ from mingora_common.config import Env, weakness
 from mingora_stack import init
 from mingora_stack.init import InitError, make
 
-SECRETS = ("database/password", "redis/password", "internal/key", "metrics/key")
+SECRETS = ("database/password", "redis/password", "internal/key", "metrics/key", "coordinator/key")
 FILES = {*SECRETS, "database/url", "redis/url", "redis/redis.conf"}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for circle in ("database", "redis", "internal", "metrics"):
+    for circle in ("database", "redis", "internal", "metrics", "coordinator"):
         (tmp_path / circle).mkdir()
     return tmp_path
 
@@ -40,8 +40,8 @@ def test_every_secret_is_made_once_and_for_its_owner_alone(folder: Path) -> None
     assert set(first) == FILES
     assert {stat.S_IMODE((folder / name).stat().st_mode) for name in FILES} == {0o400}
     values = [first[name] for name in SECRETS]
-    assert len(set(values)) == 4
-    assert [weakness(value) for value in values] == [None] * 4
+    assert len(set(values)) == len(SECRETS)
+    assert [weakness(value) for value in values] == [None] * len(SECRETS)
     assert made(folder) == []
     assert texts(folder) == first
 
