@@ -10,6 +10,7 @@ import pytest
 from coordinator_support import Local, adapter, moved, wait_for
 from power_cut import Disk
 
+from mingora_coordinator.store.adapter_file import digest_of
 from mingora_coordinator.store.folder import DataFolder
 from mingora_coordinator.training.opening import resume
 from mingora_coordinator.training.rollback import rollback
@@ -42,6 +43,8 @@ class Promises:
         for number, digest in self.digests.items():
             assert folder.round(number).about()["digest"] == digest
         pending = {result.worker for result in opened.accepted}
+        for result in opened.accepted:
+            assert digest_of(opened.published.folder.result(result.file)) == result.digest
         for worker, number in self.results:
             if number == opened.published.number:
                 assert worker in pending

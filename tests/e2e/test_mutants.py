@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SERVICES = ("common", "api", "blobstore", "scheduler", "stack")
+SERVICES = ("common", "api", "blobstore", "scheduler", "stack", "coordinator_v1")
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,24 @@ MUTANTS = (
         "    connection.execute(",
         ("tests/service/api/test_api_submit.py",),
     ),
+    Mutant(
+        "a result is recorded before its bytes are durable",
+        "coordinator_v1/mingora_coordinator/training/receiving.py",
+        "        sync_file(self._path)\n",
+        "",
+        ("tests/contract/test_coordinator_power_cut.py", "-k", "median"),
+    ),
+    Mutant(
+        "an outlier stays in the sum",
+        "coordinator_v1/mingora_coordinator/training/running_sum.py",
+        "                self._sum.take_out(self._open(result))\n",
+        "",
+        ("tests/service/coordinator/test_coordinator_protocol.py", "-k", "trace and mean"),
+    ),
 )
 
 
-@pytest.mark.req("OPS-2", "JOB-4", "BLOB-1", "BLOB-2", "AUTH-4")
+@pytest.mark.req("OPS-2", "JOB-4", "BLOB-1", "BLOB-2", "AUTH-4", "COORD-3", "COORD-6")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_mutant_is_caught(mutant: Mutant, tmp_path: Path) -> None:
     for service in SERVICES:
