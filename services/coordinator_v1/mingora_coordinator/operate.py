@@ -77,7 +77,7 @@ def _status(options: argparse.Namespace) -> int:
         "baseModel": folder.lora().base_model,
     }
     if options.json:
-        print(json.dumps(status, indent=2, ensure_ascii=False))
+        print(json.dumps(status, indent=2))
         return 0
     print(f"Round {status['round']}, open since {status['opened']}")
     print(f"Adapter  sha256 {status['digest']}")
@@ -91,7 +91,7 @@ def _history(options: argparse.Namespace) -> int:
     folder, _ = _newest(options)
     rounds = closed_rounds(folder)
     if options.json:
-        print(json.dumps(rounds, indent=2, ensure_ascii=False))
+        print(json.dumps(rounds, indent=2))
         return 0
     if not rounds:
         print("No round has been closed yet.")
@@ -111,7 +111,7 @@ def _history(options: argparse.Namespace) -> int:
 def _ledger(options: argparse.Namespace) -> int:
     folder, _ = _newest(options)
     for entry in entries(folder):
-        print(json.dumps(entry, ensure_ascii=False))
+        print(json.dumps(entry))
     return 0
 
 

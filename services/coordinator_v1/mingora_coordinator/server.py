@@ -17,7 +17,7 @@ from mingora_coordinator.domain.settings import Settings
 from mingora_coordinator.store.adapter_file import Unusable, digest_of
 from mingora_coordinator.store.folder import DataFolder, FolderError
 from mingora_coordinator.store.keys import Keys
-from mingora_coordinator.training.opening import begin
+from mingora_coordinator.training.opening import begin, resume
 from mingora_coordinator.training.training import Training
 
 # Besides those that every server keeps: many volunteers fetch the same new adapter at once, over slow lines.
@@ -115,6 +115,7 @@ def _begin(folder: DataFolder, serve: Serve) -> None:
     numbers = folder.numbers()
     if numbers:
         _check_same(folder, serve.initial)
+        resume(folder)
         return
     if serve.initial is None:
         raise FolderError(f"No training was begun in {serve.data}: name the adapter to start with by --initial FILE")

@@ -369,3 +369,23 @@ def test_a_full_disk_refuses_a_result_and_goes_on(tmp_path: Path, monkeypatch: p
             assert coordinator.send("b", 0, adapter())[0] == 200  # it is recorded all the same
             assert coordinator.get("/gorev?isci=c") == {"bekle": True, "tur": 0}
         wait_for(lambda: coordinator.training.published.number == 1)
+
+
+@pytest.mark.req("COORD-6")
+def test_arriving_bodies_leave_room_for_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Local(tmp_path) as coordinator:
+        nearly_full = shutil.disk_usage(tmp_path)._replace(free=coordinator.training.layout.body_cap)
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "disk_usage", lambda _path: nearly_full)
+            assert coordinator.send("a", 0, adapter())[0] == 503
+        assert list(coordinator.folder.incoming.iterdir()) == []
+        assert coordinator.send("a", 0, adapter())[0] == 200
+
+
+@pytest.mark.req("COORD-6")
+def test_a_damaged_training_is_told_before_serving(tmp_path: Path, command: Command) -> None:
+    with Local(tmp_path) as coordinator:
+        path = coordinator.training.published.folder.adapter
+    path.write_bytes(path.read_bytes()[:-1])
+    code, _out, err = command("serve", "--rounds", "2", "--min-results", "1")
+    assert code == 1 and "is damaged" in err

@@ -15,6 +15,7 @@ The newest folder in ``rounds/`` is the open round; its adapter is what the resu
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -151,6 +152,11 @@ class DataFolder:
         self.round(number).path.rename(self._undone / f"{moment}-{number:06d}")
         durable.sync_folder(self._undone)
         durable.sync_folder(self._rounds)
+
+    def keep_room(self, size: int) -> None:
+        """Raise OSError when fewer than ``size`` bytes are left on the disk."""
+        if shutil.disk_usage(self.path).free < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def new_incoming(self) -> Path:
         """A name for a body that begins to arrive."""

@@ -19,6 +19,8 @@ from mingora_coordinator.store.durable import sync_file
 from mingora_coordinator.training.training import Training
 
 READ_STEP = 1 << 20
+# Bodies that arrive, of whomever, leave room for the next rounds.
+KEPT_ADAPTERS = 2
 
 
 class Wrong(Enum):
@@ -64,7 +66,7 @@ class Body:
 
         Raises:
             Malformed: EMPTY, TOO_LARGE as soon as it is, or UNREADABLE when the body breaks off.
-            OSError: the disk.
+            OSError: the disk fails, or would soon be full.
         """
         most = self._training.layout.body_cap
         with self._path.open("xb", buffering=0) as file:
@@ -73,6 +75,7 @@ class Body:
                 if self.size > most:
                     raise Malformed(Wrong.TOO_LARGE)
                 self._digest.update(piece)
+                self._training.folder.keep_room(KEPT_ADAPTERS * most)
                 _write(file.fileno(), piece)
         self.seconds = time.monotonic() - self._began
         self._training.counters.add(Counter.RECEIVED, self.size)
