@@ -117,6 +117,19 @@ def test_a_body_that_is_too_large_is_refused_on_its_header_and_the_answer_arrive
     connection.close()
 
 
+@pytest.mark.parametrize(
+    "header", [("Transfer-Encoding", "chunked"), ("Content-Length", "-1"), ("Content-Length", "1e3")]
+)
+def test_a_body_of_unknown_length_is_refused_and_ends_the_connection(header: tuple[str, str], minimal: Minimal) -> None:
+    connection = minimal.connect()
+    connection.putrequest("POST", "/sonuc?isci=ali&tur=0")
+    connection.putheader(*header)
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Connection"]) == (400, "close")
+    connection.close()
+
+
 @pytest.mark.req("COORD-2")
 def test_as_many_results_as_close_a_round_are_taken_of_many_at_once(tmp_path: Path) -> None:
     with Minimal(tmp_path, rounds=1, results=3) as minimal, ThreadPoolExecutor(8) as pool:

@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The words of the command."""
     parser.add_argument("--url", required=True, help="the coordinator's address; it may have a path")
     parser.add_argument("--key", help="the shared key that it asks for (X-Anahtar)")
-    parser.add_argument("--full", action="store_true", help="play whole rounds, with damaged results too")
+    parser.add_argument(
+        "--full", action="store_true", help=f"play whole rounds, of at most {cycle.MOST_RESULTS} results"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON; - is the standard output")
 
 

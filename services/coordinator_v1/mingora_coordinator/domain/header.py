@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from mmap import mmap
-from typing import Any, NoReturn
+from typing import Any
 
 LENGTH_BYTES = 8
 METADATA = "__metadata__"
@@ -214,10 +214,5 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _no_number(text: str) -> NoReturn:
-    raise NotSafetensors(f"a number of the header isn't whole: {text[:40]!a}")
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_int=_integer, parse_float=_no_number, parse_constant=_no_number
-)
+# A fraction, NaN or a truth value is no whole number wherever one is asked for, so they need no rule of their own.
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer)
