@@ -10,8 +10,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from bench.coordinator_work import Work, tell
 from mingora_coordinator.domain.exact import ExactSum, grid_for
 from mingora_coordinator.domain.outer import mean_step, nesterov_step
@@ -29,7 +27,7 @@ def main(folder: Path, count: int, repeats: int, wanted: list[str]) -> None:
     # Each result a file of its own: with fewer files than results, the same ones over and over.
     files = sorted(folder.glob("[0-9]*.safetensors"))
     results = [open_adapter(path) for path in itertools.islice(itertools.cycle(files), count)]
-    grid, out = grid_for(globe), np.zeros(globe.size, "<f4")
+    grid, out = grid_for(globe), globe.copy()
 
     def summed() -> ExactSum:
         total = ExactSum(globe.size, grid)
@@ -41,7 +39,7 @@ def main(folder: Path, count: int, repeats: int, wanted: list[str]) -> None:
     works["stored"] = lambda: mean_step(summed().mean_of, out)
     if "mean" in wanted or "nesterov" in wanted:
         total = summed()
-        momentum, pushed = np.zeros_like(out), np.zeros_like(out)
+        momentum, pushed = globe.copy(), globe.copy()
         works["mean"] = lambda: mean_step(total.mean_of, out)
         works["nesterov"] = lambda: nesterov_step(globe, momentum, total.mean_of, 1.0, 0.5, out, pushed)
     tell({name: works[name] for name in wanted}, repeats)

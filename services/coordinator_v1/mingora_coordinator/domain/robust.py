@@ -17,10 +17,14 @@ from mingora_coordinator.domain.blocks import Block, Vector, block_length, over_
 from mingora_coordinator.domain.order import mean_of_middle
 
 Rule = Callable[[Vector, Sequence[Vector], Vector], None]
+"""``rule(globe, results, out)``: vectors of one length, at least one result; ``out`` may be a memory map."""
+
 Matrix = npt.NDArray[np.float64]
 
 # Fewer can't show which of them is the odd one out.
 LEAST_FOR_A_MAJORITY = 3
+# Krum compares each result with each other. With more, neither its hours nor its matrices are in proportion.
+MOST_FOR_KRUM = 1024
 
 
 def coordinate_median(_globe: Vector, results: Sequence[Vector], out: Vector) -> None:
