@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from coordinator_attacks import ALL_RULES, ATTACKS, BEGIN, DOCUMENT, END, OUTLIER_FACTOR, Scene, closed, figures, tables
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mingora_coordinator.domain.blocks import Vector
@@ -46,6 +46,7 @@ def step(scene: Scene, adapter: npt.NDArray[np.floating]) -> float:
     return float(np.linalg.norm(adapter - scene.globe.astype(np.float64)))
 
 
+@settings(max_examples=40)
 @given(count=COUNTS, length=LENGTHS, seed=SEEDS)
 def test_the_median_stays_among_the_honest_while_they_are_the_majority(count: int, length: float, seed: int) -> None:
     few = (count - 1) // 2
@@ -55,6 +56,7 @@ def test_the_median_stays_among_the_honest_while_they_are_the_majority(count: in
     assert ((low <= out) & (out <= high)).all()
 
 
+@settings(max_examples=40)
 @given(count=COUNTS, length=LENGTHS, seed=SEEDS)
 def test_the_trimmed_mean_stays_among_the_honest_while_a_fifth_is_hostile(count: int, length: float, seed: int) -> None:
     few = trimmed(count)
@@ -65,6 +67,7 @@ def test_the_trimmed_mean_stays_among_the_honest_while_a_fifth_is_hostile(count:
 
 
 @pytest.mark.parametrize("rule", ["krum", "multi-krum"])
+@settings(max_examples=40)
 @given(count=COUNTS, length=LENGTHS, seed=SEEDS)
 def test_krum_stays_near_the_honest(rule: str, count: int, length: float, seed: int) -> None:
     """Who is taken scores no worse than an honest one: a share of its neighbours is honest, so it is near them."""
@@ -77,6 +80,7 @@ def test_krum_stays_near_the_honest(rule: str, count: int, length: float, seed: 
     assert np.linalg.norm(out - scene.mean) <= bound * ROUNDING
 
 
+@settings(max_examples=40)
 @given(count=COUNTS, length=LENGTHS, seed=SEEDS)
 def test_clipped_steps_are_no_longer_than_the_longest_honest_one(count: int, length: float, seed: int) -> None:
     few = (count - 1) // 2
@@ -85,6 +89,7 @@ def test_clipped_steps_are_no_longer_than_the_longest_honest_one(count: int, len
     assert step(scene, out) <= longest(scene) * ROUNDING
 
 
+@settings(max_examples=40)
 @given(count=COUNTS, length=LENGTHS, seed=SEEDS)
 def test_with_the_outlier_rule_the_means_step_is_bounded_too(count: int, length: float, seed: int) -> None:
     few = (count - 1) // 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -75,6 +75,7 @@ def scores(values: Values) -> Values:
 
 
 @pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=40)
 @given(count=st.integers(1, 40), size=st.integers(1, 30), seed=st.integers(0, 2**32))
 def test_each_rule_is_what_its_paper_says(rule: str, count: int, size: int, seed: int) -> None:
     globe, results = drawn(count, size, seed)
@@ -97,6 +98,7 @@ def test_over_several_blocks_and_from_files(rule: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(out, wanted, rtol=ULP, atol=1e-9)
 
 
+@settings(max_examples=40)
 @given(matrix=matrices(FINITE))
 def test_the_median_and_the_trimmed_mean_of_any_values(matrix: Vector) -> None:
     for rule in BY_COORDINATE:
@@ -106,6 +108,7 @@ def test_the_median_and_the_trimmed_mean_of_any_values(matrix: Vector) -> None:
         assert (np.abs(applied(rule, matrix[0], list(matrix)) - wanted) <= lost).all()
 
 
+@settings(max_examples=40)
 @given(matrix=matrices(st.one_of(FINITE, st.sampled_from([0.0, -0.0, 1.0]))), seed=st.integers(0, 2**32))
 def test_no_bit_of_them_depends_on_the_order(matrix: Vector, seed: int) -> None:
     results, mixed = list(matrix), list(matrix)
@@ -153,6 +156,7 @@ def test_results_that_are_all_the_same(rule: str, count: int) -> None:
     np.testing.assert_allclose(applied(rule, globe, [globe] * count), globe, rtol=ULP)
 
 
+@settings(max_examples=40)
 @given(matrix=matrices(st.floats(-4, 4, width=16)))
 def test_krum_takes_one_result_as_it_is_and_none_lies_nearer(matrix: Vector) -> None:
     """Also among equal results, and results that lie equally near."""
