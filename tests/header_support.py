@@ -8,6 +8,7 @@ from typing import Any
 
 import safetensors
 from hypothesis import strategies as st
+
 from mingora_coordinator.domain import header
 
 CAP = 1 << 20
