@@ -6,6 +6,7 @@ import sys
 
 from devtools import venv
 
+CLIENTS = ("cli/mingora", "worker/mingora_worker", "worker/mingora_volunteer")
 SOURCES = ("cli", "worker", "services", "tests", "bench", "devtools", "dev.py")
 
 
@@ -15,7 +16,7 @@ def run(*, fix: bool) -> int:
         "ruff": ("-m", "ruff", "check", *(["--fix"] if fix else []), *SOURCES),
         "format": ("-m", "ruff", "format", *([] if fix else ["--check"]), *SOURCES),
         "types": ("-m", "mypy", *_typed()),
-        "types, Python 3.10": ("-m", "mypy", "--python-version", "3.10", "cli/mingora", "worker/mingora_worker"),
+        "types, Python 3.10": ("-m", "mypy", "--python-version", "3.10", *CLIENTS),
         "imports": ("-c", "from importlinter.cli import lint_imports_command as run; run()"),
         "catalogues": ("-m", "devtools.catalogues", *(["--fix"] if fix else [])),
         "openapi": ("-m", "devtools.openapi", *(["--fix"] if fix else [])),
@@ -36,12 +37,13 @@ def run(*, fix: bool) -> int:
 def _typed() -> list[str]:
     # The launchers share their names with the packages beside them, so mypy is given the packages.
     packages = [
-        "cli/mingora",
-        "worker/mingora_worker",
+        *CLIENTS,
         "services/common/mingora_common",
         "services/api/mingora_api",
         "services/blobstore/mingora_blobstore",
         "services/scheduler/mingora_scheduler",
         "services/stack/mingora_stack",
+        "services/coordinator_v1/mingora_coordinator",
+        "services/coordinator_v1/examples",
     ]
     return [*packages, "bench", "devtools", "dev.py", "tests"]

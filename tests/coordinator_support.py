@@ -174,7 +174,7 @@ class Served:
 
     def get(self, path: str, **parameters: object) -> Any:
         """The JSON of a GET that is answered 200."""
-        status, _headers, body = self.request("GET", path, **parameters)
+        status, _headers, body = self.request("GET", path, None, None, **parameters)
         assert status == 200, body
         return json.loads(body)
 

@@ -47,7 +47,8 @@ def run_round(coordinator: Local, workers: str = "ab", by: float = 0.01) -> None
 @pytest.mark.req("COORD-6")
 def test_a_restart_changes_nothing(tmp_path: Path) -> None:
     undisturbed, disturbed = tmp_path / "a", tmp_path / "b"
-    undisturbed.mkdir(), disturbed.mkdir()
+    undisturbed.mkdir()
+    disturbed.mkdir()
     with Local(undisturbed, min_results=3) as one:
         for _ in range(3):
             run_round(one, "abc")

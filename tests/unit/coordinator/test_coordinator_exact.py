@@ -95,7 +95,7 @@ def test_the_fast_mean_is_as_precise_as_float32(exponent: int, seed: int, count:
 
 @pytest.mark.req("COORD-3")
 def test_a_mean_of_equals_is_what_they_are() -> None:
-    globe = np.random.default_rng(1).standard_normal(100_000).astype("<f4") / 50
+    globe = (np.random.default_rng(1).standard_normal(100_000) / 50).astype(np.float32)
     assert mean([globe] * 7, grid_for(globe)).tobytes() == globe.tobytes()
 
 
