@@ -19,6 +19,8 @@ from mingora_coordinator.conformance.rules import Finding
 from mingora_coordinator.conformance.session import Session
 
 CONFORMANT, NOT_CONFORMANT, NOT_ASKED = 0, 1, 2
+# As `serve` reads it: what stands on a command line is seen by every user of the machine.
+KEY = "MINGORA_COORDINATOR_KEY"
 SAFE = """\
 Safe: reads, and sends what no coordinator takes into a round. It shows among the workers as uyum-...
 (--full plays whole rounds.)"""
@@ -30,7 +32,7 @@ For a coordinator that was started to be tested: not for a training that matters
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The words of the command."""
     parser.add_argument("--url", required=True, help="the coordinator's address; it may have a path")
-    parser.add_argument("--key", help="the shared key that it asks for (X-Anahtar)")
+    parser.add_argument("--key", help=f"the shared key that it asks for (X-Anahtar; better: the variable {KEY})")
     parser.add_argument(
         "--full", action="store_true", help=f"play whole rounds, of at most {cycle.MOST_RESULTS} results"
     )
@@ -41,9 +43,9 @@ def run(options: argparse.Namespace) -> int:
     """Returns 0 if the coordinator is conformant, 1 if not, 2 if it couldn't be asked."""
     shown = sys.stderr if options.json == "-" else sys.stdout
     try:
-        client = Client(options.url, options.key)
+        client = Client(options.url, options.key or os.environ.get(KEY) or None)
         if client.get("/durum").status == 401:
-            raise BadAddress("the coordinator refuses the key" if client.has_key else "it wants a key: --key")
+            raise BadAddress("the coordinator refuses the key" if client.has_key else f"it wants a key: {KEY} or --key")
     except (BadAddress, NoAnswer) as reason:
         print(f"mingora-coordinator: {printable(options.url)}: {reason}", file=sys.stderr)
         return NOT_ASKED
