@@ -43,16 +43,20 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A closing round's results in their canonical order, and those of them that the outlier rule leaves."""
+    """A closing round's results in their canonical order, and the largest distance of those that are used."""
 
     results: list[Accepted]
-    used: list[Accepted]
+    limit: float
 
     @classmethod
     def of(cls, accepted: Sequence[Accepted], factor: float) -> Selection:
         results = sorted(accepted, key=lambda result: result.order)
-        limit = outliers.limit((result.distance for result in results), factor)
-        return cls(results, [result for result in results if result.distance <= limit])
+        return cls(results, outliers.limit((result.distance for result in results), factor))
+
+    @property
+    def used(self) -> list[Accepted]:
+        """The results that the outlier rule leaves."""
+        return [result for result in self.results if result.distance <= self.limit]
 
 
 def close(
@@ -84,7 +88,7 @@ def close(
         "opened": current.opened,
         "closed": opened,
         "seconds": round(time.monotonic() - began, 3),
-        "results": [_told(result, result in selection.used) for result in selection.results],
+        "results": [_told(result, result.distance <= selection.limit) for result in selection.results],
     }
     about = {"number": current.number + 1, "digest": digest, "opened": opened, "closed": closed}
     prepared.write_about(about)
