@@ -15,7 +15,7 @@ from coordinator_support import Adapter, Local, adapter, mean_of, moved
 from safetensors.numpy import load, save
 from service.coordinator.conftest import Start
 
-REFUSED = refused(adapter())
+REFUSED, ACCEPTED = refused(adapter()), accepted(adapter())
 TASK = {"tur", "toplam_tur", "parca", "n_parca", "ic_adim", "bs", "seq", "lr", "tohum", "agirlik_sha256"}
 
 
@@ -85,7 +85,7 @@ def test_malformed_bodies(start: Start, name: str, body: bytes, status: int) -> 
 
 
 @pytest.mark.req("COORD-1")
-@pytest.mark.parametrize(("name", "body"), accepted(adapter()))
+@pytest.mark.parametrize(("name", "body"), ACCEPTED, ids=[name for name, _ in ACCEPTED])
 def test_odd_bodies_that_are_results(start: Start, name: str, body: bytes) -> None:
     coordinator = start(rounds=2, min_results=1, outer="mean")
     assert coordinator.send("ali", 0, body)[0] == 200
