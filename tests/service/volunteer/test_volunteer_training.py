@@ -43,14 +43,18 @@ def trainer(base_model: Path, text: Path, tmp_path: Path) -> Trainer:
 def test_a_round_is_the_algorithm_of_the_protocol_page(
     trainer: Trainer, base_model: Path, adapter: Path, text: Path
 ) -> None:
-    """Held against the page, written out plainly with PyTorch's own scheduler."""
+    """Held against the page, written out plainly with PyTorch's own scheduler.
+
+    Alpha is so large that the gradients are to be clipped, by a different share at each step.
+    """
+    alpha = 1000.0
     steps: list[tuple[int, int, float]] = []
-    result = load_file(trainer.train(TASK, INFO, adapter, lambda *step: steps.append(step)))
+    result = load_file(trainer.train(TASK, replace(INFO, alpha=alpha), adapter, lambda *step: steps.append(step)))
     ids = PreTrainedTokenizerFast.from_pretrained(str(base_model))(text.read_text(), add_special_tokens=False).input_ids
     n = len(ids) // 3
     own = ids[n : 2 * n]
     torch.manual_seed(0)
-    model = lora_model(base_model).train()
+    model = lora_model(base_model, alpha).train()
     start = load_file(adapter)
     parameters = {
         name.replace(".default", ""): parameter for name, parameter in model.named_parameters() if "lora_" in name
@@ -62,7 +66,7 @@ def test_a_round_is_the_algorithm_of_the_protocol_page(
     optimiser = torch.optim.AdamW(parameters.values(), lr=TASK.rate, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=TASK.steps)
     chance = random.Random("ali-0")
-    losses = []
+    losses, norms = [], []
     for _step in range(TASK.steps):
         rows = []
         for _row in range(TASK.batch):
@@ -73,9 +77,10 @@ def test_a_round_is_the_algorithm_of_the_protocol_page(
         losses.append(loss.item())
         optimiser.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
+        norms.append(float(torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)))
         optimiser.step()
         schedule.step()
+    assert min(norms) > 1.0 and max(norms) > 1.2 * min(norms)
     assert [step[:2] for step in steps] == [(done + 1, TASK.steps) for done in range(TASK.steps)]
     assert [step[2] for step in steps] == pytest.approx(losses, abs=1e-5)
     for name, tensor in result.items():
@@ -258,15 +263,12 @@ def test_code_in_a_models_folder_is_never_run(copied: Path, text: Path, adapter:
     (copied / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     (copied / "pytorch_model.bin").write_bytes(pickle.dumps(Harmful()))
     config = json.loads((copied / "config.json").read_text())
-    for changes in ({}, {"model_type": "own_kind"}):
-        own = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model", "AutoTokenizer": ["evil.T", None]}
-        (copied / "config.json").write_text(json.dumps(config | {"auto_map": own} | changes))
-        try:
-            Trainer(copied, text, CPU, "ali", tmp_path).train(TASK, INFO, adapter, ignore)
-        except MingoraError:
-            assert changes
-        else:
-            assert not changes
+    own = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model", "AutoTokenizer": ["evil.T", None]}
+    (copied / "config.json").write_text(json.dumps(config | {"auto_map": own}))
+    Trainer(copied, text, CPU, "ali", tmp_path).train(TASK, INFO, adapter, ignore)
+    (copied / "config.json").write_text(json.dumps(config | {"auto_map": own, "model_type": "own_kind"}))
+    with pytest.raises(UsageProblem):
+        Trainer(copied, text, CPU, "ali", tmp_path).train(TASK, INFO, adapter, ignore)
     assert not (tmp_path / "ran").exists()
 
 

@@ -60,10 +60,10 @@ def make_base_model(folder: Path) -> Path:
     return folder
 
 
-def lora_model(base_model: Path) -> Any:
+def lora_model(base_model: Path, alpha: float = ALPHA) -> Any:
     """The base model with a fresh adapter on it."""
     base = AutoModelForCausalLM.from_pretrained(str(base_model), dtype=torch.float32)
-    config = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=list(MODULES), task_type="CAUSAL_LM")
+    config = LoraConfig(r=RANK, lora_alpha=alpha, target_modules=list(MODULES), task_type="CAUSAL_LM")  # type: ignore[arg-type]
     return get_peft_model(base, config)
 
 

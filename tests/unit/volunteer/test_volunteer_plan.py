@@ -7,7 +7,7 @@ import random
 from itertools import chain, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mingora.errors import UsageProblem
@@ -17,6 +17,7 @@ from mingora_volunteer.plan import cosine, slice_bounds, window_starts
 
 @pytest.mark.req("VOL-1")
 @given(st.integers(0, 10**9), st.integers(1, 10**4))
+@example(3, 10)
 def test_slices_are_equal_apart_and_in_order(tokens: int, parts: int) -> None:
     n = tokens // parts
     bounds = [slice_bounds(tokens, part, parts) for part in range(min(parts, 50))]
