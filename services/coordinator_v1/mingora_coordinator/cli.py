@@ -28,11 +28,6 @@ FAILED = 1
 _DEFAULT = Settings(rounds=1, min_results=1)
 
 
-def run() -> None:
-    """The console script."""
-    sys.exit(main(sys.argv[1:]))
-
-
 def main(arguments: Sequence[str]) -> int:
     """0 when done; 1 with the reason on stderr; 2 for wrong usage."""
     os.umask(0o077)
@@ -45,8 +40,6 @@ def main(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return FAILED
-    except KeyboardInterrupt:
-        return 130
     return code
 
 

@@ -12,7 +12,13 @@ import pytest
 import tomllib
 
 ROOT = Path(__file__).parents[3]
-PROGRAMS = {"mingora": "cli", "mingora-worker": "worker", "mingora-admin": "services"}
+PROGRAMS = {
+    "mingora": "cli",
+    "mingora-worker": "worker",
+    "mingora-volunteer": "worker",
+    "mingora-admin": "services",
+    "mingora-coordinator": "services",
+}
 
 
 def entry(program: str) -> str:
