@@ -31,8 +31,7 @@ def main(folder: Path, count: int, repeats: int, wanted: list[str]) -> None:
 
     def summed() -> ExactSum:
         total = ExactSum(globe.size, grid)
-        for result in results:
-            total.add(result)
+        total.add(*results)
         return total
 
     works: dict[str, Work] = {name: partial(rule, globe, results, out) for name, rule in RULES.items()}

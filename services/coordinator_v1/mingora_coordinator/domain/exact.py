@@ -55,14 +55,14 @@ class ExactSum:
         self._sums = np.zeros(size, "<i8")
         self._grid = grid
 
-    def add(self, result: Vector) -> None:
-        """Add a result that fits (:class:`~mingora_coordinator.domain.measure.Measure`)."""
-        self._apply(result, np.add)
-        self.count += 1
+    def add(self, *results: Vector) -> None:
+        """Add results that fit (:class:`~mingora_coordinator.domain.measure.Measure`); several at once are faster."""
+        self._apply(results, np.add)
+        self.count += len(results)
 
     def take_out(self, result: Vector) -> None:
         """Take out a result that was added: the sum is what it would be without it, to the bit."""
-        self._apply(result, np.subtract)
+        self._apply([result], np.subtract)
         self.count -= 1
 
     def mean_of(self, block: Block, out: Doubles) -> None:
@@ -70,14 +70,15 @@ class ExactSum:
         _value(self._sums[block], self._grid, self.count, out)
         out /= self.count
 
-    def _apply(self, result: Vector, operation: np.ufunc) -> None:
+    def _apply(self, results: Sequence[Vector], operation: np.ufunc) -> None:
         def work(blocks: Sequence[Block]) -> None:
             buffer = np.empty(MOST)
             for block in blocks:
-                bits = _bits(result[block], self._grid, buffer)
-                operation(self._sums[block], bits, out=self._sums[block])
+                sums = self._sums[block]
+                for result in results:
+                    operation(sums, _bits(result[block], self._grid, buffer), out=sums)
 
-        over_blocks(result.size, MOST, work)
+        over_blocks(self._sums.size, MOST, work)
 
 
 def wide_mean_of(results: Sequence[Vector]) -> MeanOf:
@@ -111,7 +112,8 @@ def _anchor(grid: Grid) -> float:
 def _bits(values: npt.NDArray[np.floating], grid: Grid, buffer: Doubles) -> npt.NDArray[np.int64]:
     """The values' places on the grid, each with the anchor's own bits; a view of ``buffer``."""
     rounded = buffer[: values.size]
-    np.add(values, _anchor(grid), out=rounded, dtype=np.float64)
+    rounded[:] = values  # in two steps: NumPy adds what it has to convert in small pieces
+    rounded += _anchor(grid)
     return rounded.view("<i8")
 
 

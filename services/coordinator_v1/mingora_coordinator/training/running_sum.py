@@ -57,9 +57,9 @@ class RunningSum:
             for result in [added for name, added in self._added.items() if name not in wanted]:
                 self._sum.take_out(self._open(result))
                 del self._added[result.file]
-            for result in used:
-                if result.file not in self._added:
-                    self._add(result)
+            missing = [result for result in used if result.file not in self._added]
+            self._sum.add(*map(self._open, missing))
+            self._added |= {result.file: result for result in missing}
         return self._sum.mean_of
 
     def _add(self, result: Accepted) -> None:
