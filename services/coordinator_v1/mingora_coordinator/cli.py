@@ -13,7 +13,7 @@ from mingora_common.config import ConfigError, Env
 from mingora_coordinator import __version__, operate
 from mingora_coordinator.conformance import command as conformance
 from mingora_coordinator.domain.exact import MAX_RESULTS
-from mingora_coordinator.domain.robust import RULES
+from mingora_coordinator.domain.robust import MOST_FOR_KRUM, RULES
 from mingora_coordinator.domain.settings import MAX_ROUNDS, MAX_SHARDS, MEAN, NESTEROV, Settings
 from mingora_coordinator.server import LOOPBACK, Serve, prepare
 from mingora_coordinator.server import run as serve_run
@@ -117,6 +117,10 @@ def _serve(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error("--tls-key needs --tls-cert")
     if host != LOOPBACK and not options.tls_cert and not options.behind_proxy:
         parser.error(f"plain HTTP is for {LOOPBACK} only: name --tls-cert, or --behind-proxy with the proxy's address")
+    if "krum" in options.outer and options.min_results > MOST_FOR_KRUM:
+        parser.error(
+            f"--outer {options.outer} compares every result with every other: --min-results {MOST_FOR_KRUM} at most"
+        )
     for path in (options.tls_cert, options.tls_key):
         if path is not None and not os.access(path, os.R_OK):
             parser.error(f"{path} can't be read")

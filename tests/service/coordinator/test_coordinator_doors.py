@@ -262,7 +262,8 @@ def test_the_references_values_are_the_defaults(served: list[Serve]) -> None:
     [
         ["--host", "0.0.0.0"], ["--host", "::1"], ["--host", "127.0.0.2"], ["--tls-key", "k"], ["--tls-cert", "/none"],
         ["--behind-proxy", "example.org"], ["--key", ""], ["--key", "two words"], ["--min-results", "4096"],
-        ["--rounds", "0"], ["--lr", "nan"], ["--outer", "sum"], ["--timeout", "-1"], ["--outer-momentum", "1.5"],
+        ["--rounds", "0"], ["--lr", "nan"], ["--outer", "sum"], ["--timeout", "-1"],
+        ["--outer", "krum", "--min-results", "1025"], ["--outer-momentum", "1.5"],
     ],
 )  # fmt: skip
 def test_options_that_are_refused(served: list[Serve], words: list[str]) -> None:
