@@ -55,6 +55,8 @@ class Address:
 
     host: str
     port: int
+    setting: str = "MINGORA_LISTEN"
+    """What the operator changes to mend it."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
@@ -78,7 +80,7 @@ class Address:
             listener.listen(BACKLOG)
         except OSError as error:
             listener.close()
-            raise ConfigError(f"{self.host}:{self.port} (MINGORA_LISTEN) can't be used: {error.strerror}") from error
+            raise ConfigError(f"{self.host}:{self.port} ({self.setting}) can't be used: {error.strerror}") from error
         return listener
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from mingora_coordinator.training.training import Training
 # Besides those that every server keeps: many volunteers fetch the same new adapter at once, over slow lines.
 MORE_THREADS = 384
 MAX_CONNECTIONS = 4096
+OTHER_FILES = 256
 EXAMPLE = "example"
 LOOPBACK = "127.0.0.1"
 # A round that is being made is published before the process ends.
@@ -85,7 +87,8 @@ def prepare(serve: Serve) -> None:
 
 def run(serve: Serve) -> None:
     """Serve until SIGTERM. Raises ``ConfigError`` when the address can't be used."""
-    listener = serving.Address(serve.host, serve.port).bind()
+    _allow_files(serve.settings)
+    listener = serving.Address(serve.host, serve.port, "--host, --port").bind()
     scheme, port = "https" if serve.certificate else "http", listener.getsockname()[1]
     print(f"{scheme}://{serve.host}:{port} serves the training in {serve.data}", flush=True)
     logs.configure("coordinator")
@@ -109,6 +112,24 @@ def run(serve: Serve) -> None:
     if serve.certificate is not None:
         chosen |= tls.gunicorn_settings(serve.certificate, serve.certificate_key)
     serving.Server(build, chosen).run()
+
+
+def _allow_files(settings: Settings) -> None:
+    """Let the process have as many files open as a round's results and its connections may be.
+
+    Raises:
+        FolderError: the system doesn't let it.
+    """
+    wanted = settings.min_results + MAX_CONNECTIONS + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < settings.min_results + OTHER_FILES:
+        raise FolderError(
+            f"This system lets a process have {hard} open files, and a round of {settings.min_results} results may "
+            f"need {settings.min_results + OTHER_FILES}: raise the limit (ulimit -Hn), or lower --min-results"
+        )
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _begin(folder: DataFolder, serve: Serve) -> None:

@@ -15,10 +15,12 @@ from safetensors.numpy import load_file, save
 from support import FakeClock
 
 from mingora_coordinator.cli import main
+from mingora_coordinator.store import durable
 from mingora_coordinator.store.adapter_file import Unusable, first_header
-from mingora_coordinator.store.durable import Lines, read_lines
+from mingora_coordinator.store.durable import Lines, last_line, read_lines
 from mingora_coordinator.store.folder import FolderError
 from mingora_coordinator.training.ledger import MAX_REFUSED_LINES, RoundJournal
+from mingora_coordinator.training.standing import Standing
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -390,3 +392,75 @@ def test_a_damaged_training_is_told_before_serving(tmp_path: Path, command: Comm
     path.write_bytes(path.read_bytes()[:-1])
     code, _out, err = command("serve", "--rounds", "2", "--min-results", "1")
     assert code == 1 and "is damaged" in err
+
+
+@pytest.mark.req("COORD-6")
+def test_a_next_round_that_cant_be_opened_yet_is_opened_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Local(tmp_path, min_results=2) as coordinator:
+        assert coordinator.send("a", 0, adapter())[0] == 200
+        failures: list[int] = []
+
+        def failing(*_arguments: object) -> None:
+            failures.append(1)
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("mingora_coordinator.training.training.RETRY_SECONDS", 0.02)
+            patch.setattr("mingora_coordinator.training.training.CLOSE_PATIENCE", 0.1)
+            patch.setattr(Standing, "of", failing)
+            assert coordinator.send("b", 0, adapter())[0] == 200
+            wait_for(lambda: len(failures) > 2)
+            assert coordinator.get("/gorev?isci=c") == {"bekle": True, "tur": 0}
+        wait_for(lambda: coordinator.training.published.number == 1)
+        run_round(coordinator)
+
+
+@pytest.mark.req("COORD-6")
+def test_a_publication_that_wasnt_made_durable_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Local(tmp_path, min_results=1, outer="mean") as coordinator:
+        sync, failures = durable.sync_folder, list[Path]()
+
+        def failing(path: Path) -> None:
+            if path.name == "rounds" and not failures:
+                failures.append(path)
+                raise OSError(5, "Input/output error")
+            sync(path)
+
+        monkeypatch.setattr("mingora_coordinator.training.training.RETRY_SECONDS", 0.02)
+        monkeypatch.setattr(durable, "sync_folder", failing)
+        sent = moved(adapter(), 0.5)
+        assert coordinator.send("a", 0, sent)[0] == 200
+        wait_for(lambda: coordinator.training.published.number == 1)
+        assert failures
+        assert coordinator.weights()[2]["scale"].tolist() == sent["scale"].tolist()
+    with Local(tmp_path, min_results=1, outer="mean") as coordinator:
+        assert coordinator.weights()[0] == 1
+
+
+@pytest.mark.req("COORD-6")
+def test_a_file_that_was_closed_is_never_written_to(tmp_path: Path) -> None:
+    lines = Lines(tmp_path / "lines")
+    lines.append({"n": 1}, durable=False)
+    lines.close()
+    with (tmp_path / "other").open("wb") as other:  # gets the number that is free now
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            lines.append({"n": 2}, durable=False)
+        assert other.tell() == 0
+    assert (tmp_path / "other").read_bytes() == b""
+    assert last_line(tmp_path / "lines") == {"n": 1}
+
+
+@pytest.mark.req("COORD-6")
+@pytest.mark.parametrize("sizes", [[], [1], [1, 5000], [5000, 1], [3, 9000, 20_000], [4095, 4096, 4097]])
+@pytest.mark.parametrize("torn", [b"", b'{"half', b"\0" * 5000])
+def test_the_last_line_is_the_last_whole_one(tmp_path: Path, sizes: list[int], torn: bytes) -> None:
+    path = tmp_path / "lines"
+    lines = [json.dumps({"n": place, "pad": "x" * size}).encode() + b"\n" for place, size in enumerate(sizes)]
+    path.write_bytes(b"".join(lines) + torn)
+    found = last_line(path)
+    assert found == (json.loads(lines[-1]) if lines else None)
+    opened = Lines(path)
+    opened.append({"n": "more"}, durable=True)
+    opened.close()
+    assert path.read_bytes() == b"".join(lines) + b'{"n":"more"}\n'
+    assert last_line(tmp_path / "none") is None

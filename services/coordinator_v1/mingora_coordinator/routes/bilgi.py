@@ -15,6 +15,7 @@ from mingora_coordinator.training.training import Training
 PROTOCOL = "1"
 SHORT_DIGEST = 16
 SHOWN_ROUNDS = 50
+SHOWN_NAMES = 100  # of a round
 
 
 def blueprint(training: Training, keys: Keys) -> Blueprint:
@@ -76,6 +77,7 @@ def _round(closed: dict[str, Any]) -> dict[str, Any]:
         "kapanis_ms": closed["closed"],
         "neden": {"count": "yeterli sonuç", "time": "zaman aşımı"}[closed["by"]],
         "sure_sn": closed["seconds"],
-        "sonuclar": [result["worker"] for result in results if result["used"]],
-        "elenen": [result["worker"] for result in results if not result["used"]],
+        "sonuc_sayisi": len(results),
+        "sonuclar": [result["worker"] for result in results if result["used"]][:SHOWN_NAMES],
+        "elenen": [result["worker"] for result in results if not result["used"]][:SHOWN_NAMES],
     }

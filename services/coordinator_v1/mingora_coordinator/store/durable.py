@@ -80,7 +80,9 @@ class Lines:
             raise
 
     def close(self) -> None:
+        """What is appended later is an OSError: the number is soon another file's."""
         os.close(self._number)
+        self._number = -1
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -95,13 +97,32 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
+def last_line(path: Path) -> dict[str, Any] | None:
+    """The last whole line of a :class:`Lines` file that isn't written any more; None when there is none."""
+    try:
+        number = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        end = _whole_lines(number)
+        start = _line_end_before(number, end - 1)
+        found: dict[str, Any] | None = json.loads(os.pread(number, end - start, start)) if end else None
+    finally:
+        os.close(number)
+    return found
+
+
 def _whole_lines(number: int) -> int:
     """How many of a file's bytes are whole lines."""
-    keep = os.fstat(number).st_size
-    while keep:
-        start = max(0, keep - 4096)
-        found = os.pread(number, keep - start, start).rfind(b"\n")
+    return _line_end_before(number, os.fstat(number).st_size)
+
+
+def _line_end_before(number: int, end: int) -> int:
+    """Where the last line ends that ends at byte ``end`` or before; 0 when none does."""
+    while end > 0:
+        start = max(0, end - 4096)
+        found = os.pread(number, end - start, start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
-        keep = start
+        end = start
     return 0

@@ -143,6 +143,9 @@ class DataFolder:
         prepared.results.mkdir(mode=0o700)
         durable.sync_folder(prepared.path)
         found = self.round(number)
+        if found.path.exists():
+            # An earlier try of this process, which couldn't be made durable; nobody was told of it.
+            found.path.rename(self._rounds / f".failed-{secrets.token_hex(4)}")
         prepared.path.rename(found.path)
         durable.sync_folder(self._rounds)
         return found

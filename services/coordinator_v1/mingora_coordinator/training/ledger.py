@@ -22,7 +22,7 @@ from mingora_coordinator.domain.exact import Doubles
 from mingora_coordinator.domain.rounds import Accepted
 from mingora_coordinator.domain.settings import NESTEROV
 from mingora_coordinator.store.adapter_file import Layout, open_adapter, open_vector
-from mingora_coordinator.store.durable import Lines, read_lines, sync_folder
+from mingora_coordinator.store.durable import Lines, last_line, read_lines, sync_folder
 from mingora_coordinator.store.folder import DataFolder, RoundFolder
 from mingora_coordinator.training.closing import opener
 
@@ -107,9 +107,9 @@ class Ledger:
                     self._rounds[place] = told
 
 
-def unfinished(folder: DataFolder, newest: int) -> int | None:
-    """The round before the newest, when a killed process hasn't recorded its close."""
-    return newest - 1 if newest > 0 and folder.round(newest - 1).results.is_dir() else None
+def unfinished(folder: DataFolder) -> list[int]:
+    """Closed rounds whose close a killed process hasn't recorded."""
+    return [number for number in folder.numbers()[:-1] if folder.round(number).results.is_dir()]
 
 
 def closed_rounds(folder: DataFolder, latest: int | None = None) -> list[dict[str, Any]]:
@@ -118,9 +118,9 @@ def closed_rounds(folder: DataFolder, latest: int | None = None) -> list[dict[st
     found = []
     for number in numbers[1:] if latest is None else numbers[1:][-latest:]:
         closed: dict[str, Any] = folder.round(number).about()["closed"]
-        for line in read_lines(folder.round(number - 1).journal):
-            if line["event"] == "closed":
-                closed = {name: value for name, value in line.items() if name not in ("event", "at")}
+        line = last_line(folder.round(number - 1).journal)
+        if line is not None and line["event"] == "closed":
+            closed = {name: value for name, value in line.items() if name not in ("event", "at")}
         found.append(closed)
     return found
 

@@ -13,25 +13,24 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from mingora_common.clock import Clock
 from mingora_coordinator.domain.blocks import Vector
-from mingora_coordinator.domain.exact import Grid, grid_for
+from mingora_coordinator.domain.exact import Grid
 from mingora_coordinator.domain.measure import pieces_of
-from mingora_coordinator.domain.rounds import Accepted, Closing, Refusal, Round
+from mingora_coordinator.domain.rounds import Accepted, Closing, Refusal
 from mingora_coordinator.domain.settings import Lora, Settings
-from mingora_coordinator.domain.shards import MAX_REMEMBERED, Shards
-from mingora_coordinator.store.adapter_file import Layout, open_adapter
+from mingora_coordinator.domain.shards import MAX_REMEMBERED
+from mingora_coordinator.store.adapter_file import Layout
 from mingora_coordinator.store.counters import Counter, Counters
-from mingora_coordinator.store.durable import Lines
 from mingora_coordinator.store.folder import DataFolder
-from mingora_coordinator.training.closing import Published, close, keeps_sum, opener
+from mingora_coordinator.training.closing import Published, close
 from mingora_coordinator.training.ledger import Ledger, RoundJournal, unfinished
 from mingora_coordinator.training.opening import Opened, resume
-from mingora_coordinator.training.running_sum import RunningSum
+from mingora_coordinator.training.standing import Standing
 
 # How long the answer to the result that closes a round may wait for the next one, so that its sender sees it at once.
 CLOSE_PATIENCE = 5.0
@@ -40,6 +39,7 @@ RETRY_SECONDS = 5.0
 _LONG = 3600.0
 
 _log = structlog.get_logger()
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +95,32 @@ class Training:
         self.layout: Layout = opened.layout
         self.pieces = pieces_of(opened.layout.header)
         age = max(0.0, (clock.now() - opened.published.opened) / 1000)
-        self._open(opened, time.monotonic() - age)
-        left_over = unfinished(folder, opened.published.number)
-        if left_over is not None:
-            self._tell(left_over, RoundJournal(folder.round(left_over), clock))
+        self._now = Standing.of(opened, settings, clock, time.monotonic() - age)
+        for result in opened.accepted:
+            self._sum_up(self._now, result)
+        for number in unfinished(folder):
+            self._tell(number, RoundJournal(folder.round(number), clock))
         self._closer = threading.Thread(target=self._close_rounds, name="closing", daemon=True)
         self._closer.start()
 
     @property
     def published(self) -> Published:
         """What is given out now; a round's number and digest always belong together."""
-        return self._published
+        return self._now.published
 
     def standing(self) -> tuple[Vector, Grid]:
         """The numbers of what is given out now, and the grid for its results."""
-        with self._changed:
-            return self._globe, self._grid
+        now = self._now
+        return now.globe, now.grid
 
     @property
     def over(self) -> bool:
-        return self._published.number >= self.settings.rounds
+        return self.published.number >= self.settings.rounds
 
     def pending(self) -> list[str]:
         """Nicknames whose result of the open round is recorded, in the order of their arrival."""
         with self._changed:
-            return list(self._round.accepted)
+            return list(self._now.round.accepted)
 
     def contacts(self) -> dict[str, float]:
         """Seconds since each worker's last request."""
@@ -143,20 +144,24 @@ class Training:
             Wait: not now.
         """
         with self._changed:
+            now = self._now
             if self.over:
                 raise Over
-            if self._round.has_result_of(worker) or self._round.closing:
-                raise Wait(self._round.number)
-            shard, new = self._shards.of(worker)
+            if now.round.has_result_of(worker) or now.round.closing:
+                raise Wait(now.round.number)
+            shard, new = now.shards.of(worker)
             if new:
                 # Not durable: a killed process leaves it, and after a power cut a worker may get another slice.
-                self._tasks.append({"worker": worker, "shard": shard}, durable=False)
-            return Task(self._published, shard)
+                now.tasks.append({"worker": worker, "shard": shard}, durable=False)
+            return Task(now.published, shard)
 
     def check(self, worker: str, number: int) -> None:
         """Raise Refused unless the open round takes a result of this worker for round ``number`` now."""
         with self._changed:
-            self._check(worker, number)
+            now = self._now
+            refusal = now.round.refusal(worker, number, self.settings, asked=worker in now.shards)
+            if refusal is not None:
+                raise Refused(refusal)
 
     def record(self, result: Accepted, number: int, path: Path) -> None:
         """Make a checked result count: its file at ``path``, which is durable, becomes the round's.
@@ -166,38 +171,37 @@ class Training:
             OSError: the disk is full, or fails; nothing is left of the result.
         """
         with self._changed:
-            self._check(result.worker, number)
-            self._round.reserve(result.worker)
-            at, journal, target = self._round, self._journal, self._published.folder.result(result.file)
+            self.check(result.worker, number)
+            now = self._now
+            now.round.reserve(result.worker)
+        target = now.published.folder.result(result.file)
         try:
             path.rename(target)
-            journal.accepted(result)
-        except OSError:
+            now.journal.accepted(result)
+        except BaseException:
             target.unlink(missing_ok=True)
             with self._changed:
-                at.release(result.worker)
+                now.round.release(result.worker)
                 self._changed.notify_all()
             raise
         self.counters.add(Counter.ACCEPTED, 1)
         with self._changed:
-            at.accept(result)
-            self._sum_up(result)
+            now.round.accept(result)
+            self._sum_up(now, result)
             self._changed.notify_all()
-            if len(at.accepted) >= self.settings.min_results:
-                self._changed.wait_for(lambda: self._round is not at or self._stopping, CLOSE_PATIENCE)
+            if len(now.round.accepted) >= self.settings.min_results:
+                self._changed.wait_for(lambda: self._now is not now or self._stopping, CLOSE_PATIENCE)
 
     def refused(self, worker: str, reason: str, **more: Any) -> None:
         """A result was refused: count it, and record it in the open round's journal."""
         self.counters.add(Counter.REFUSED, 1)
-        with self._changed:
-            journal = self._journal
-        journal.refused(worker, reason, **more)
+        self._now.journal.refused(worker, reason, **more)
 
     def health(self) -> dict[str, bool]:
         """Whether each part can do its work, by name."""
         return {
             "closing": self._closer.is_alive(),
-            "adapter": self._published.folder.adapter.is_file(),
+            "adapter": self.published.folder.adapter.is_file(),
             "folder": os.access(self.folder.path, os.W_OK),
         }
 
@@ -210,34 +214,9 @@ class Training:
         for pool in (self._adding, self._telling):
             pool.shutdown(cancel_futures=True)
 
-    def _check(self, worker: str, number: int) -> None:
-        refusal = self._round.refusal(worker, number, self.settings, asked=worker in self._shards)
-        if refusal is not None:
-            raise Refused(refusal)
-
-    def _open(self, opened: Opened, at: float) -> None:
-        """Make the newest round the open one. ``at``: when it opened, on the monotonic clock."""
-        published, settings = opened.published, self.settings
-        self._published = published
-        self._round = Round(published.number, at, opened.must_ask)
-        self._shards = Shards(settings.shards)
-        for worker, shard in opened.tasks.items():
-            self._shards.restore(worker, shard)
-        self._tasks = Lines(published.folder.tasks)
-        self._journal = RoundJournal(published.folder, self._clock)
-        self._globe = open_adapter(published.folder.adapter)
-        self._grid = grid_for(self._globe)
-        self._running: RunningSum | None = None
-        if keeps_sum(settings) and not self.over:
-            open_result = opener(self.layout, published.folder)
-            self._running = RunningSum(self.layout.values, self._grid, open_result, settings.outlier_factor)
-        for result in opened.accepted:
-            self._round.accept(result)
-            self._sum_up(result)
-
-    def _sum_up(self, result: Accepted) -> None:
-        if self._running is not None:
-            self._adding.submit(_logged, self._running.add, result)
+    def _sum_up(self, now: Standing, result: Accepted) -> None:
+        if now.running is not None:
+            self._adding.submit(_logged, now.running.add, result)
 
     def _close_rounds(self) -> None:
         while True:
@@ -245,47 +224,59 @@ class Training:
                 by = self._wait_until_due()
                 if by is None:
                     return
-                self._round.close()
-                self._changed.wait_for(lambda: self._round.settled)
-                accepted, running = list(self._round.accepted.values()), self._running
-            if not self._publish(accepted, running, by):
-                return
+                now = self._now
+                now.round.close()
+                self._changed.wait_for(lambda: self._now.round.settled)
+                accepted = list(now.round.accepted.values())
+            self._close(now, accepted, by)
+
+    def _close(self, now: Standing, accepted: list[Accepted], by: Closing) -> None:
+        """Publish what the results make, and open the next round; leaves it when the process is to stop before."""
+        made = self._persist(self._make, now, accepted, by)
+        if made is None:
+            return
+        published, closed = made
+        following = self._persist(self._follow, published)
+        if following is None:
+            return
+        self.ledger.closed(closed)
+        with self._changed:
+            self._now = following
+            now.tasks.close()
+            self._changed.notify_all()
+        number, seconds = now.round.number, closed["seconds"]
+        _log.info("round_closed", round=number, results=len(accepted), by=by.value, seconds=seconds)
+        self._tell(number, now.journal)
 
     def _wait_until_due(self) -> Closing | None:
         """With the lock held; None when the process is to stop."""
         while not self._stopping:
-            now = time.monotonic()
-            by = self._round.due(now, self.settings)
+            at, now = self._now.round, time.monotonic()
+            by = at.due(now, self.settings)
             if by is not None:
                 return by
-            left = self._round.deadline(self.settings) - now
-            self._changed.wait(left if self._round.accepted and left < _LONG else _LONG)
+            left = at.deadline(self.settings) - now
+            self._changed.wait(left if at.accepted and left < _LONG else _LONG)
         return None
 
-    def _publish(self, accepted: list[Accepted], running: RunningSum | None, by: Closing) -> bool:
-        """Publish the next adapter, over and over until the disk lets it; False when the process is to stop."""
-        current = self._published
+    def _make(self, now: Standing, accepted: list[Accepted], by: Closing) -> tuple[Published, dict[str, Any]]:
+        return close(self.folder, self.layout, self.settings, now.published, accepted, now.running, by, self._clock.now)
+
+    def _follow(self, published: Published) -> Standing:
+        must_ask = published.number <= self.folder.highest_undone()
+        opened = Opened(published, self.layout, [], {}, must_ask)
+        return Standing.of(opened, self.settings, self._clock, time.monotonic())
+
+    def _persist(self, work: Callable[..., T], *arguments: Any) -> T | None:
+        """What ``work`` gives, which is tried until the disk lets it; None when the process is to stop."""
         while True:
             try:
-                published, closed = close(
-                    self.folder, self.layout, self.settings, current, accepted, running, by, self._clock.now
-                )
-                break
+                return work(*arguments)
             except Exception as error:  # noqa: BLE001 - a round that never closes would be worse than any try
-                _log.error("round_not_closed", round=current.number, exc_info=error)
+                _log.error("round_not_closed", round=self.published.number, exc_info=error)
             with self._changed:
                 if self._changed.wait_for(lambda: self._stopping, RETRY_SECONDS):
-                    return False
-        self.ledger.closed(closed)
-        must_ask = published.number <= self.folder.highest_undone()
-        with self._changed:
-            journal = self._journal
-            self._tasks.close()
-            self._open(Opened(published, self.layout, [], {}, must_ask), time.monotonic())
-            self._changed.notify_all()
-        _log.info("round_closed", round=current.number, results=len(accepted), by=by.value, seconds=closed["seconds"])
-        self._tell(current.number, journal)
-        return True
+                    return None
 
     def _tell(self, number: int, journal: RoundJournal) -> None:
         self._telling.submit(_logged, self.ledger.finish, number, self.layout, journal, lambda: self._stopping)
