@@ -31,6 +31,7 @@ Adapter = dict[str, npt.NDArray[np.float32]]
 PATIENCE = 60.0  # seconds, for a machine with much else to do
 # Rounds close by count alone unless a test says otherwise.
 NEVER = 0.0
+TRANSFERS = 8
 
 
 def adapter() -> Adapter:
@@ -74,7 +75,7 @@ class Local:
             self.folder.unlock()
             raise
         self.keys = Keys(self.folder.keys, key)
-        self.client = create_app(self.training, self.keys, self.clock).test_client()
+        self.client = create_app(self.training, self.keys, self.clock, transfers=TRANSFERS).test_client()
 
     def __enter__(self) -> Local:
         return self

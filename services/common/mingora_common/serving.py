@@ -5,6 +5,7 @@ The embedded stack serves all services in one such process; in containers each s
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import struct
@@ -19,6 +20,7 @@ from gunicorn.glogging import Logger
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from mingora_common.config import ConfigError, Env
+from mingora_common.errors import INTERNAL, INVALID_REQUEST
 from mingora_common.pace import Paced, PacedConnection
 
 if TYPE_CHECKING:  # it brings Redis's client along, which a server without waiting reads does without
@@ -92,6 +94,30 @@ def limit_stalls(listener: socket.socket) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
+def unreadable(status: int) -> dict[str, Any]:
+    """The body of the server's own answer to what can't be read as a request."""
+    error = {"code": INVALID_REQUEST.code, "message": "The request can't be read.", "retryable": False}
+    return {"error": error if status < 500 else {**error, "code": INTERNAL.code, "message": INTERNAL.message}}
+
+
+class _JsonErrors:
+    """A connection to which gunicorn writes an error: its status goes out, with JSON for the page of HTML."""
+
+    def __init__(self, connection: Any, body: Callable[[int], dict[str, Any]]) -> None:
+        self._connection = connection
+        self._body = body
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def sendall(self, data: bytes) -> None:
+        """gunicorn hands over the whole answer at once."""
+        line = data.partition(b"\r\n")[0]
+        body = json.dumps(self._body(int(line.split()[1])), ensure_ascii=False).encode()
+        head = f"\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._connection.sendall(line + head.encode() + body)
+
+
 class ServiceWorker(ThreadWorker):  # type: ignore[misc]
     """gunicorn's threaded worker, which lets go of waiting reads and idle connections as soon as it has to stop."""
 
@@ -107,6 +133,12 @@ class ServiceWorker(ThreadWorker):  # type: ignore[misc]
             conn.sock = PacedConnection(conn.sock)
         conn.sock.begin_request()
         super().enqueue_req(conn)
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        """A request that can't be read is told so as every other error is, not by gunicorn's page of HTML."""
+        super().handle_error(req, _JsonErrors(client, self.error_body), addr, exc)
+
+    error_body = staticmethod(unreadable)
 
     def murder_keepalived(self, force: bool = False) -> None:
         super().murder_keepalived(force or not self.alive)

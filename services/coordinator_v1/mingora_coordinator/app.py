@@ -9,21 +9,22 @@ import time
 import structlog
 from flask import Flask, Response, g, request
 from prometheus_client import CollectorRegistry
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from mingora_common import logs
 from mingora_common.clock import Clock
 from mingora_common.drain import DrainBody
 from mingora_common.proxies import Networks, TrustedProxies
 from mingora_coordinator.routes import agirlik, bilgi, gorev, metrics, page, sonuc, soru
+from mingora_coordinator.routes.slots import Slots
 from mingora_coordinator.routes.wire import KEY_HEADER, STATUSES, UNAUTHORIZED, WireError, refusal
 from mingora_coordinator.store.keys import Keys
 from mingora_coordinator.store.questions import Questions
 from mingora_coordinator.training.training import Training
 
 MAX_PATH_CHARACTERS = 300
-# Of a refused body: one of another, larger model still ends with the answer that says so.
-DRAIN_BYTES = 128 * 1024 * 1024
+# Of a refused body, for as long as it may take (drain.py): one of another, larger model ends with its answer.
+DRAIN_BYTES = 1024 * 1024 * 1024
 # Discovery, and what tells nothing but whether the process works.
 OPEN = frozenset({"bilgi.bilgi", "metrics.healthz", "metrics.readyz"})
 # What a browser or Prometheus asks for, which can't send the protocol's header.
@@ -32,8 +33,14 @@ BASIC = frozenset({"page.page", "page.asset", "page.state", "metrics.metrics"})
 _log = structlog.get_logger()
 
 
-def create_app(training: Training, keys: Keys, clock: Clock, trusted: Networks = ()) -> Flask:
-    """The WSGI app over a running training. ``trusted``: proxies whose word on a client's address counts."""
+def create_app(training: Training, keys: Keys, clock: Clock, *, transfers: int, trusted: Networks = ()) -> Flask:
+    """The WSGI app over a running training.
+
+    Args:
+        transfers: adapters that are sent and received at a time.
+        trusted: proxies whose word on a client's address counts.
+    """
+    slots = Slots(transfers)
     app = Flask("mingora_coordinator", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.json.sort_keys = False  # type: ignore[attr-defined]
@@ -66,11 +73,11 @@ def create_app(training: Training, keys: Keys, clock: Clock, trusted: Networks =
     for routes in (
         bilgi.blueprint(training, keys),
         gorev.blueprint(training),
-        agirlik.blueprint(training),
-        sonuc.blueprint(training),
-        soru.blueprint(Questions(training.folder, clock)),
+        agirlik.blueprint(training, slots),
+        sonuc.blueprint(training, slots),
+        soru.blueprint(Questions(training.folder, clock), lambda name: keys.opens(_key(), name)),
         page.blueprint(training),
-        metrics.blueprint(training, registry),
+        metrics.blueprint(training, keys, registry),
     ):
         app.register_blueprint(routes)
     # Who is refused while sending a whole result reads the answer.
@@ -96,7 +103,8 @@ def _key() -> str | None:
 
 def _answer_error(error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.code is not None and error.code < 500:
-        error = WireError(error.code, STATUSES.get(error.code, "istek geçersiz"))
+        allowed = {"Allow": ", ".join(sorted(error.valid_methods or ()))} if isinstance(error, MethodNotAllowed) else {}
+        error = WireError(error.code, STATUSES.get(error.code, "istek geçersiz"), allowed)
     if not isinstance(error, WireError):
         _log.error("internal_error", exc_info=error)
         error = WireError(500, "iç hata")

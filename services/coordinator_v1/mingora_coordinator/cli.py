@@ -14,7 +14,16 @@ from mingora_coordinator import __version__, operate
 from mingora_coordinator.conformance import command as conformance
 from mingora_coordinator.domain.exact import MAX_RESULTS
 from mingora_coordinator.domain.robust import MOST_FOR_KRUM, RULES
-from mingora_coordinator.domain.settings import MAX_ROUNDS, MAX_SHARDS, MEAN, NESTEROV, Settings
+from mingora_coordinator.domain.settings import (
+    MAX_BATCH,
+    MAX_ROUNDS,
+    MAX_SEQUENCE,
+    MAX_SHARDS,
+    MAX_STEPS,
+    MEAN,
+    NESTEROV,
+    Settings,
+)
 from mingora_coordinator.server import LOOPBACK, Serve, prepare
 from mingora_coordinator.server import run as serve_run
 from mingora_coordinator.store.adapter_file import Unusable
@@ -84,16 +93,16 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     rules.add_argument("--outer", choices=[NESTEROV, MEAN, *RULES], default=NESTEROV, help="default: %(default)s")
     _number(rules, "--outer-lr", "--dis-lr", float, _DEFAULT.outer_rate, 0, 100, "rate of the nesterov step")
     _number(rules, "--outer-momentum", "--dis-mom", float, _DEFAULT.outer_decay, 0, 1, "momentum of the nesterov step")
-    _number(
-        rules, "--outlier-factor", "--aykiri-kat", float, _DEFAULT.outlier_factor, 0, 1e9,
-        "from 3 results on, one that is farther than this many times the median isn't used; 0 uses all",
+    rules.add_argument(
+        "--outlier-factor", "--aykiri-kat", metavar="N", type=_factor, default=_DEFAULT.outlier_factor,
+        help="from 3 results on, one that is farther than this many medians isn't used; 0 uses all (default: 5)",
     )  # fmt: skip
     tasks = parser.add_argument_group("what the volunteers do")
     _number(tasks, "--shards", "--n-parca", int, None, 1, MAX_SHARDS, "slices of the data (default: min-results)")
-    _number(tasks, "--inner-steps", "--ic-adim", int, _DEFAULT.inner_steps, 1, 10**6, "steps between two results")
-    _number(tasks, "--batch-size", "--bs", int, _DEFAULT.batch_size, 1, 10**6, "sequences a step")
-    _number(tasks, "--seq", None, int, _DEFAULT.sequence, 1, 10**6, "tokens a sequence")
-    _number(tasks, "--lr", None, float, _DEFAULT.rate, 0, 100, "learning rate")
+    _number(tasks, "--inner-steps", "--ic-adim", int, _DEFAULT.inner_steps, 1, MAX_STEPS, "steps between two results")
+    _number(tasks, "--batch-size", "--bs", int, _DEFAULT.batch_size, 1, MAX_BATCH, "sequences a step")
+    _number(tasks, "--seq", None, int, _DEFAULT.sequence, 2, MAX_SEQUENCE, "tokens a sequence")
+    _number(tasks, "--lr", None, float, _DEFAULT.rate, 1e-12, 1, "learning rate")
     _number(tasks, "--seed", "--tohum", int, _DEFAULT.seed, 0, 2**53, "seed of the volunteers' model")
     network = parser.add_argument_group("where it listens")
     network.add_argument("--host", default=LOOPBACK, help="address (default: %(default)s)")
@@ -165,6 +174,14 @@ def _key(parser: argparse.ArgumentParser, given: str | None, environ: Mapping[st
         print("mingora-coordinator: the key is short enough to be guessed: `openssl rand -hex 16` makes a better one",
               file=sys.stderr)  # fmt: skip
     return key
+
+
+def _factor(text: str) -> float:
+    """Below 1 a rule could be left without any result: the nearest may be just as far as the median."""
+    factor = float(text)
+    if factor != 0 and not 1 <= factor <= 1e9:
+        raise argparse.ArgumentTypeError("must be 0 or at least 1")
+    return factor
 
 
 def _networks(text: str) -> proxies.Networks:

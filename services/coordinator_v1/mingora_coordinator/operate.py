@@ -16,6 +16,7 @@ from mingora_coordinator.store.durable import make_folder, read_lines, sync_file
 from mingora_coordinator.store.folder import DataFolder, FolderError, RoundFolder
 from mingora_coordinator.store.keys import Keys
 from mingora_coordinator.training.ledger import closed_rounds, entries
+from mingora_coordinator.training.opening import intact
 from mingora_coordinator.training.rollback import rollback
 
 MAX_NAME = 200
@@ -64,16 +65,16 @@ def _status(options: argparse.Namespace) -> int:
             accepted = []
         elif line["event"] == "accepted":
             accepted.append(line["result"]["worker"])
-    counters = Counters(folder.counters) if folder.counters.exists() else None
+    counters = Counters.read(folder.counters)
     status = {
         "round": about["number"],
         "digest": about["digest"],
         "opened": rfc3339(about["opened"]),
         "pending": accepted,
-        "sentBytes": counters[Counter.SENT] if counters else 0,
-        "receivedBytes": counters[Counter.RECEIVED] if counters else 0,
-        "acceptedResults": counters[Counter.ACCEPTED] if counters else 0,
-        "refusedResults": counters[Counter.REFUSED] if counters else 0,
+        "sentBytes": counters[Counter.SENT],
+        "receivedBytes": counters[Counter.RECEIVED],
+        "acceptedResults": counters[Counter.ACCEPTED],
+        "refusedResults": counters[Counter.REFUSED],
         "baseModel": folder.lora().base_model,
     }
     if options.json:
@@ -120,6 +121,8 @@ def _rollback(options: argparse.Namespace) -> int:
     _newest(options)
     folder.lock()
     try:
+        if options.round in folder.numbers():
+            intact(folder.round(options.round), folder.round(options.round).about())
         taken = rollback(folder, options.round, SystemClock().now())
     finally:
         folder.unlock()
@@ -138,6 +141,7 @@ def _export(options: argparse.Namespace) -> int:
     if not chosen.adapter.is_file():
         numbers = folder.numbers()
         raise FolderError(f"There is no round {options.round}: {folder.path} has rounds {numbers[0]} to {numbers[-1]}")
+    intact(chosen, chosen.about())
     lora = folder.lora()
     if not lora.rank:
         raise FolderError("The adapter's keys aren't those of LoRA (….lora_A.weight): PEFT couldn't load it")
@@ -168,7 +172,13 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _key_add(options: argparse.Namespace) -> int:
-    key = _keys(options).add(options.name)
+    keys = _keys(options)
+    if not DataFolder(options.data_dir).numbers():
+        print(f"No training was begun in {options.data_dir} yet.", file=sys.stderr)
+    try:
+        key = keys.add(options.name)
+    except OSError as error:
+        raise FolderError(f"{keys.path} can't be written: {error.strerror}") from error
     print(f"Give {_shown(options.name)} this key; it isn't stored and can't be shown again:", file=sys.stderr)
     print(key)
     return 0
@@ -179,6 +189,11 @@ def _key_remove(options: argparse.Namespace) -> int:
         print(f"{_shown(options.name)} has no key.", file=sys.stderr)
         return 1
     print(f"The key of {_shown(options.name)} is gone.")
+    keys = _keys(options)
+    if not keys.names():
+        print(
+            f"No nickname has a key now. Unless all share one, nobody gets in: to let everybody in, remove {keys.path}."
+        )
     return 0
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from coordinator_support import Local, adapter
+from coordinator_support import TRANSFERS, Local, adapter
 from safetensors.numpy import save
 from service.coordinator.conftest import Start
 
@@ -17,6 +18,7 @@ from mingora_common.proxies import networks
 from mingora_coordinator import cli
 from mingora_coordinator.server import OnlyFrom, Serve
 from mingora_coordinator.store.keys import Keys
+from mingora_stack.tls import Authority
 
 KEY = "a-key-that-is-shared-by-all"
 REFUSED = (401, {"hata": "yetkisiz"})
@@ -98,7 +100,11 @@ def test_keys_by_command_count_at_once(start: Start, tmp_path: Path, capsys: pyt
     assert get(coordinator, "/gorev?isci=ay%C5%9Fe", key)[0] == 200
     assert cli.main(["key", "list", *data]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "ayşe"
+    capsys.readouterr()
     assert cli.main(["key", "remove", "ayşe", *data]) == 0
+    assert "nobody gets in" in capsys.readouterr().out
+    assert get(coordinator, "/durum") == REFUSED  # what kept others out doesn't let them in by going
+    (tmp_path / "data" / "keys.json").unlink()
     assert get(coordinator, "/durum")[0] == 200
     assert cli.main(["key", "remove", "ayşe", *data]) == 1
     with pytest.raises(SystemExit):
@@ -110,6 +116,7 @@ def test_damaged_keys_let_nobody_in(start: Start, tmp_path: Path) -> None:
     coordinator = start()
     (tmp_path / "data" / "keys.json").write_text("{")
     assert coordinator.client.get("/durum").status_code == 500
+    assert coordinator.client.get("/readyz").get_json()["checks"]["keys"] == "failed"
     with pytest.raises(Exception, match=r"keys\.json can't be read"):
         Keys(tmp_path / "data" / "keys.json").names()
 
@@ -138,7 +145,7 @@ def test_a_question_is_stored_without_an_address(start: Start, tmp_path: Path) -
 @pytest.mark.parametrize(
     "body",
     [
-        {}, {"soru": ""}, {"soru": "  \n"}, {"soru": "x" * 2001}, {"soru": 5}, {"soru": None}, {"soru": ["a"]},
+        {}, {"soru": None}, {"soru": ""}, {"soru": "  \n"}, {"soru": "x" * 2001}, {"soru": 5}, {"soru": ["a"]},
         [], "soru", b"", b"\xff", b"[" * 10_000, {"soru": "a", "isci": 3}, {"soru": "a", "isci": "x" * 201},
         {"soru": "a", "surum": "x" * 61}, {"soru": "a", "baglam": {"a": 1}}, {"soru": "a", "baglam": "x" * 8001},
     ],
@@ -166,6 +173,66 @@ def test_five_questions_in_ten_minutes(start: Start) -> None:
 @pytest.mark.req("COORD-5")
 def test_a_question_that_is_too_large(start: Start) -> None:
     assert ask(start(), b'{"soru":"' + b" " * 70_000 + b'a"}')[0] == 413
+
+
+@pytest.mark.req("COORD-5", "COORD-7")
+def test_nobody_asks_under_a_name_that_has_its_own_key(start: Start) -> None:
+    coordinator = start(key=KEY)
+    own = coordinator.keys.add("ali")
+    question = {"soru": "x" * 2000 + " ", "isci": "ali", "baglam": None}
+    assert ask(coordinator, question, headers={"X-Anahtar": KEY}) == REFUSED
+    assert ask(coordinator, question, headers={"X-Anahtar": own}) == (200, {"tamam": True, "no": 1})
+    assert ask(coordinator, {**question, "isci": "veli"}, headers={"X-Anahtar": KEY})[0] == 200
+
+
+@pytest.mark.req("COORD-7")
+def test_keys_that_are_made_at_once_are_all_kept(tmp_path: Path) -> None:
+    names = [f"n{number}" for number in range(8)]
+    makers = [threading.Thread(target=Keys(tmp_path / "keys.json").add, args=(name,)) for name in names]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join(60)
+    assert Keys(tmp_path / "keys.json").names() == names
+
+
+@pytest.mark.req("COORD-4")
+def test_files_that_make_no_tls_server_are_told_before_serving(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    authority.certify("localhost")
+    (tmp_path / "text").write_text("no certificate")
+    words = [
+        "serve",
+        "--rounds",
+        "1",
+        "--min-results",
+        "1",
+        "--data-dir",
+        str(tmp_path / "data"),
+        "--initial",
+        "example",
+    ]
+    for files in (["--tls-cert", str(tmp_path / "text")], ["--tls-cert", str(authority.certificate_file)]):
+        assert cli.main([*words, *files]) == 1
+        assert "make no TLS server" in capsys.readouterr().err
+
+
+@pytest.mark.req("COORD-6")
+def test_transfers_beyond_the_places_are_asked_to_wait(start: Start) -> None:
+    coordinator = start()
+    readers = [coordinator.client.get("/agirlik") for _ in range(TRANSFERS)]
+    late = coordinator.client.get("/agirlik")
+    assert (late.status_code, late.headers["Retry-After"]) == (503, "10")
+    assert coordinator.send("ali", 0, adapter())[0] == 503
+    assert coordinator.client.get("/gorev?isci=ali").status_code == 200  # what is short goes on
+    for reader in readers:
+        reader.close()
+    assert coordinator.client.get("/agirlik").status_code == 200
+    assert coordinator.send("ali", 0, adapter())[0] == 200
+    for _ in range(2 * TRANSFERS):  # refused ones give their place back as well
+        assert coordinator.send("veli", 7, b"no")[0] == 400
 
 
 @pytest.mark.req("COORD-6")
@@ -264,6 +331,8 @@ def test_the_references_values_are_the_defaults(served: list[Serve]) -> None:
         ["--behind-proxy", "example.org"], ["--key", ""], ["--key", "two words"], ["--min-results", "4096"],
         ["--rounds", "0"], ["--lr", "nan"], ["--outer", "sum"], ["--timeout", "-1"],
         ["--outer", "krum", "--min-results", "1025"], ["--outer-momentum", "1.5"],
+        ["--outlier-factor", "0.5"], ["--lr", "0"], ["--lr", "2"], ["--seq", "1"],
+        ["--bs", "2000"], ["--ic-adim", "200000"],
     ],
 )  # fmt: skip
 def test_options_that_are_refused(served: list[Serve], words: list[str]) -> None:

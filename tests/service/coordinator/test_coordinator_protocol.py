@@ -119,10 +119,22 @@ def test_checks_come_in_order(start: Start) -> None:
 
 
 @pytest.mark.req("COORD-1")
-@pytest.mark.parametrize("number", ["", "-1", "1.0", "x", "٣", "1" * 30, " 0", "0x0", "1e0"])
+@pytest.mark.parametrize("number", ["", "--1", "1.0", "x", "٣", "1" * 101, " 0", "0x0", "1e0"])
 def test_a_round_that_is_no_number(start: Start, number: str) -> None:
     answer = start().client.post("/sonuc", query_string={"isci": "ali", "tur": number}, data=save(adapter()))
     assert answer.status_code == 400 and set(answer.get_json()) == {"hata"}
+
+
+@pytest.mark.req("COORD-1")
+@pytest.mark.parametrize("number", ["-1", "1", "99999999999", "1" * 100])
+def test_a_round_that_isnt_open(start: Start, number: str) -> None:
+    answer = start().client.post("/sonuc", query_string={"isci": "ali", "tur": number}, data=save(adapter()))
+    assert (answer.status_code, answer.get_json()) == (409, {"hata": "tur uyuşmuyor"})
+
+
+@pytest.mark.req("COORD-1")
+def test_a_method_that_isnt_allowed_names_those_that_are(start: Start) -> None:
+    assert start().client.put("/sonuc").headers["Allow"] == "POST"
 
 
 @pytest.mark.req("COORD-1", "COORD-2")

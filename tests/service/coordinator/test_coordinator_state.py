@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from support import FakeClock
 from mingora_coordinator.cli import main
 from mingora_coordinator.store import durable
 from mingora_coordinator.store.adapter_file import Unusable, first_header
+from mingora_coordinator.store.counters import Counter
 from mingora_coordinator.store.durable import Lines, last_line, read_lines
-from mingora_coordinator.store.folder import FolderError
+from mingora_coordinator.store.folder import DataFolder, FolderError
 from mingora_coordinator.training.ledger import MAX_REFUSED_LINES, RoundJournal
 from mingora_coordinator.training.standing import Standing
 
@@ -122,7 +124,7 @@ def test_a_damaged_adapter_or_a_lost_result_is_told_at_the_start(tmp_path: Path)
     (result,) = folder.results.iterdir()
     kept = result.read_bytes()
     result.unlink()
-    with pytest.raises(FolderError, match="journal names"):
+    with pytest.raises(FolderError, match="journal names, is missing"):
         Local(tmp_path)
     result.write_bytes(kept)
     raw = bytearray(folder.adapter.read_bytes())
@@ -464,3 +466,98 @@ def test_the_last_line_is_the_last_whole_one(tmp_path: Path, sizes: list[int], t
     opened.close()
     assert path.read_bytes() == b"".join(lines) + b'{"n":"more"}\n'
     assert last_line(tmp_path / "none") is None
+
+
+@pytest.mark.req("COORD-6")
+def test_what_was_changed_on_the_disk_is_told_at_the_start(tmp_path: Path, command: Command) -> None:
+    with Local(tmp_path, rounds=5) as coordinator:
+        run_round(coordinator)
+        run_round(coordinator)
+        assert coordinator.send("a", 2, adapter())[0] == 200
+        rounds = coordinator.training.published.folder.path.parent
+    newest = rounds / "000002"
+    for name in (
+        "momentum.f32",
+        "adapter.safetensors",
+        "journal.jsonl",
+        f"results/{next((newest / 'results').iterdir()).name}",
+    ):
+        path = newest / name
+        kept = path.read_bytes()
+        for damaged in (kept[:-9], b"\n" + kept if name.endswith("jsonl") else kept[:-1] + b"\x7f"):
+            if name.startswith("results") and len(damaged) == len(kept):
+                continue  # told by its digest in the ledger only
+            path.write_bytes(damaged)
+            if name == "journal.jsonl" and damaged == kept[:-9]:
+                continue  # a torn line: what a crash leaves
+            with pytest.raises(FolderError):
+                Local(tmp_path, rounds=5)
+        path.write_bytes(kept)
+    (newest / "tasks.jsonl").write_bytes(b"no JSON\n")  # slices are given out anew
+    with Local(tmp_path, rounds=5) as coordinator:
+        assert coordinator.get("/durum")["bekleyen_sonuc"] == ["a"]
+    (rounds / "000001" / "momentum.f32").write_bytes(b"")
+    code, _out, err = command("rollback", "1")
+    assert code == 1 and "is damaged" in err and newest.is_dir()  # nothing was moved
+    code, _out, err = command("export", str(tmp_path / "out"), "--round", "1")
+    assert code == 1 and "is damaged" in err
+    shutil.rmtree(rounds / "000002" / "results")
+    (rounds / "000002" / "journal.jsonl").unlink()
+    with Local(tmp_path, rounds=5) as coordinator:  # as a back-up without empty folders leaves it
+        assert coordinator.get("/durum")["bekleyen_sonuc"] == []
+
+
+@pytest.mark.req("COORD-6")
+def test_the_counter_of_results_is_the_journals(tmp_path: Path) -> None:
+    with Local(tmp_path, min_results=2) as coordinator:
+        run_round(coordinator)
+        assert coordinator.send("a", 1, adapter())[0] == 200
+        coordinator.training.counters.set(Counter.ACCEPTED, 1)  # as if killed before it was counted
+    with Local(tmp_path, min_results=2) as coordinator:
+        assert coordinator.training.counters[Counter.ACCEPTED] == 3
+
+
+@pytest.mark.req("COORD-6")
+def test_a_task_is_given_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Local(tmp_path) as coordinator:
+
+        def full(*_arguments: object, **_more: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(Lines, "append", full)
+        assert coordinator.get("/gorev?isci=a")["parca"] == 0
+        assert coordinator.get("/gorev?isci=b")["parca"] == 1
+        monkeypatch.undo()
+
+
+@pytest.mark.req("COORD-6")
+def test_a_lock_that_is_soon_free_is_waited_for(tmp_path: Path) -> None:
+    held, wanted = DataFolder(tmp_path / "data"), DataFolder(tmp_path / "data")
+    held.lock()
+    threading.Timer(0.3, held.unlock).start()
+    wanted.lock(patience=60)
+    wanted.unlock()
+
+
+@pytest.mark.req("COORD-6")
+def test_refusals_around_a_close_are_all_in_the_ledger(tmp_path: Path) -> None:
+    with Local(tmp_path, min_results=1, rounds=9) as coordinator:
+        over = threading.Event()
+        count = 0
+
+        def refuse() -> None:
+            nonlocal count
+            while not over.is_set():
+                coordinator.training.refused("x", "unreadable", status=400)
+                count += 1
+
+        refusing = threading.Thread(target=refuse)
+        refusing.start()
+        for number in range(8):
+            assert coordinator.send("a", number, adapter())[0] == 200
+            wait_for(lambda number=number: coordinator.training.published.number == number + 1)
+        over.set()
+        refusing.join(60)
+        journals = [coordinator.folder.round(number).journal for number in coordinator.folder.numbers()]
+    told = sum(line["event"] == "refused" for journal in journals for line in read_lines(journal))
+    assert told == count

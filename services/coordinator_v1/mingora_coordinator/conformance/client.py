@@ -8,6 +8,7 @@ import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ SILENCE = 30.0  # seconds without a byte
 JSON_BYTES, JSON_SECONDS = 1 << 20, 60.0
 WEIGHTS_BYTES, WEIGHTS_SECONDS = 1 << 30, 900.0
 LARGEST_HEADER = 100_000_000  # bytes of a safetensors header: as many as the safetensors library takes
+# Of OpenSSL: the authority isn't known, or the certificate is its own authority.
+UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 DEEPEST = 20  # objects and arrays inside each other
 CHUNK = 1 << 20  # bytes
 SHOWN = 160  # characters of an answer's body in a report
@@ -85,8 +88,10 @@ def printable(text: str) -> str:
 class Client:
     """One coordinator; every request has a connection of its own."""
 
-    def __init__(self, url: str, key: str | None) -> None:
-        """``url`` may have a path, under which the protocol's routes lie. Raises BadAddress."""
+    def __init__(self, url: str, key: str | None, ca_file: str | None = None) -> None:
+        """``url`` may have a path, under which the protocol's routes lie; ``ca_file`` has the authorities (PEM) to
+        trust in the place of the machine's. Raises BadAddress.
+        """
         try:
             parts = urlsplit(url)
             self._host, self._port = parts.hostname or "", parts.port
@@ -102,7 +107,10 @@ class Client:
         if key is not None and not (key.isascii() and key.isprintable() and key):
             raise BadAddress("a key has printable ASCII characters")
         self._base, self._key = parts.path.rstrip("/"), key
-        self._tls = ssl.create_default_context() if self.encrypted else None
+        try:
+            self._tls = ssl.create_default_context(cafile=ca_file) if self.encrypted else None
+        except OSError as error:
+            raise BadAddress(f"--ca-file: no PEM certificates there ({error.strerror or 'unreadable'})") from None
 
     @property
     def has_key(self) -> bool:
@@ -155,28 +163,34 @@ class Client:
                 for name, value in headers.items():
                     connection.putheader(name, value)
                 return self._answer(connection, path, body, most_bytes)
+        except ssl.SSLCertVerificationError as error:
+            raise NoAnswer(_distrust(error)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise NoAnswer(f"{method} {path}: {type(error).__name__} {printable(str(error))}".rstrip()) from None
 
     @contextmanager
     def _connection(self, seconds: float) -> Iterator[http.client.HTTPConnection]:
-        """A connection that ends after ``seconds``, also where bytes dribble."""
+        """A connection that ends after ``seconds``, also where bytes dribble, and in TLS's handshake too."""
+        deadline = time.monotonic() + seconds
         connection: http.client.HTTPConnection
         if self._tls is not None:
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=SILENCE, context=self._tls)
+            connection = http.client.HTTPSConnection(self._host, self._port, context=self._tls)
         else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=SILENCE)
+            connection = http.client.HTTPConnection(self._host, self._port)
+        opened: socket.socket = _connected(connection.host, connection.port, deadline)
+        if self._tls is not None:
+            opened = self._tls.wrap_socket(opened, server_hostname=self._host, do_handshake_on_connect=False)
+        connection.sock = opened
+        # The socket's own method also where it is a TLS one: that of TLS forgets the session under the reader.
+        end = threading.Timer(deadline - time.monotonic(), socket.socket.shutdown, (opened, socket.SHUT_RDWR))
+        end.daemon = True
+        end.start()
         try:
-            connection.connect()
-            # The socket's own method also where it is a TLS one: that of TLS forgets the session under the reader.
-            end = threading.Timer(seconds, socket.socket.shutdown, (connection.sock, socket.SHUT_RDWR))
-            end.daemon = True
-            end.start()
-            try:
-                yield connection
-            finally:
-                end.cancel()
+            if isinstance(opened, ssl.SSLSocket):
+                opened.do_handshake()
+            yield connection
         finally:
+            end.cancel()
             connection.close()
 
     def _answer(self, connection: http.client.HTTPConnection, path: str, body: bytes, most_bytes: int) -> Answer:
@@ -193,3 +207,33 @@ class Client:
             raise NoAnswer(f"{path}: {response.length} bytes less than Content-Length says")
         headers = {name.lower(): value for name, value in response.headers.items()}
         return Answer(path, response.status, response.version, headers, bytes(read))
+
+
+def _connected(host: str, port: int, deadline: float) -> socket.socket:
+    """A TCP connection to the first of the host's addresses that takes one. Raises OSError."""
+    failure: OSError = TimeoutError("timed out")
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        tried = socket.socket(family, kind, protocol)
+        try:
+            tried.settimeout(min(SILENCE, left))
+            tried.connect(address)
+            tried.settimeout(SILENCE)
+            tried.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return tried
+        except OSError as error:
+            tried.close()
+            failure = error
+    raise failure
+
+
+def _distrust(error: ssl.SSLCertVerificationError) -> str:
+    """Why the coordinator's certificate isn't trusted, and what to do where its authority is unknown."""
+    if error.verify_code in UNKNOWN_AUTHORITY:
+        return (
+            "its certificate is of an authority that this machine doesn't know: "
+            "give the authority's certificate with --ca-file FILE"
+        )
+    return f"its certificate isn't valid: {printable(error.verify_message)}"

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import time
 
-from mingora_coordinator.conformance.client import printable
+from mingora_coordinator.conformance import reads
+from mingora_coordinator.conformance import session as waiting
+from mingora_coordinator.conformance.client import Answer, printable
 from mingora_coordinator.conformance.results import OTHERS, UNREADABLE, UNREADABLE_BY_THE_STRICT, Adapter, Make
 from mingora_coordinator.conformance.rules import Checks, Level, Skipped, Violation, expect
-from mingora_coordinator.conformance.session import NO_TENSORS, Sent, Session, object_of
+from mingora_coordinator.conformance.session import NO_TENSORS, Published, Sent, Session, object_of
 from mingora_coordinator.conformance.shapes import is_names
 from mingora_coordinator.domain.header import Header, difference
 
 check = Checks()
 SONUC, GOREV, DURUM, GUIDE, ROUND = "POST /sonuc", "GET /gorev", "GET /durum", "Guide, step 4", "Life of a round"
 MOST_RESULTS = 32  # that are sent to close a round
-PATIENCE = 60.0  # seconds for the coordinator to publish what it has
 MOST_ROUNDS = 5  # that are played to the end
 
 
@@ -36,6 +37,21 @@ for _name, _what, _make in OTHERS:
     _add(f"sonuc.mismatch.{_name}", 422, Level.MANDATORY, _what, _make)
 
 
+@check("sonuc.future", Level.MANDATORY, GUIDE, "A valid result for the round after is answered 409")
+def future(session: Session) -> None:
+    name = session.name("red")
+    answer = session.post(session.adapter.valid(1), isci=name, tur=session.task(name).round + 1)
+    expect(answer.status == 409, "409", answer.shown)
+
+
+@check("sonuc.tur-negative", Level.MANDATORY, GUIDE, "A valid result for round -1 is answered 400 or 409")
+def tur_negative(session: Session) -> None:
+    name = session.name("red")
+    session.task(name)
+    answer = session.post(session.adapter.valid(1), isci=name, tur=-1)
+    expect(answer.status in (400, 409), "400 or 409", answer.shown)
+
+
 @check("sonuc.refused-no-trace", Level.MANDATORY, GUIDE, "What was refused is no result of the round")
 def no_trace(session: Session) -> None:
     own = session.names_of("red")
@@ -47,9 +63,7 @@ def no_trace(session: Session) -> None:
 def accepted(session: Session) -> None:
     name = session.name("ali")
     answer, task = session.submit(session.adapter.valid(1), name)
-    told = object_of(answer)
-    kept = answer.status == 200 and told.get("tamam") is True and told.get("tur") == task.round
-    expect(kept, f'200 {{"tamam": true, "tur": {task.round}}}', answer.shown)
+    _expect_accepted(answer, task.round)
     session.sent = Sent(name, task.round)
 
 
@@ -82,6 +96,31 @@ def order_409(session: Session) -> None:
     expect(answer.status == 409, "409", answer.shown)
 
 
+@check("sonuc.refused-again", Level.MANDATORY, GUIDE, "A worker whose result was answered 422 may send a valid one")
+def refused_again(session: Session) -> None:
+    name = session.name("duzelten")
+    answer, task = session.submit(session.adapter.without_matrix(), name)
+    if answer.status != 422:
+        raise Skipped("a result with a tensor missing wasn't answered 422")
+    answer = session.post(session.adapter.valid(2), isci=name, tur=task.round)
+    if answer.status == 409 and _round(session) != task.round:
+        raise Skipped("the round closed meanwhile")
+    expect(answer.status == 200, "200", answer.shown)
+    session.accepted.append((answer, task.round))
+
+
+@check("gorev.parca-kept", Level.MANDATORY, "Guide, step 2", "A worker keeps its parca when others come")
+def parca_kept(session: Session) -> None:
+    reads.keeps_task(session, session.name("parca"), session.name("baska"))
+
+
+@check("gorev.long-name", Level.RECOMMENDED, "General rules", "A nickname of 60 characters is taken, also beyond ASCII")
+def long_name(session: Session) -> None:
+    name = (session.name("ağ") + "ı" * 60)[:60]
+    answer = session.get("/gorev", isci=name)
+    expect(answer.status == 200, f"200 to a nickname of {len(name)} characters", answer.shown)
+
+
 @check("tur.closes", Level.MANDATORY, ROUND, f"A round closes; for this test with at most {MOST_RESULTS} results")
 def closes(session: Session) -> None:
     _close(session, _sent(session).round)
@@ -100,6 +139,26 @@ def layout(session: Session) -> None:
     _closed(session)
     found = difference(Header(session.adapter.tensors, 0), Header(_latest(session).tensors, 0))
     expect(found is None, "the same tensors", "" if found is None else f"{found[0].value} of {printable(found[1])}")
+
+
+@check("tur.pending", Level.MANDATORY, DURUM, "The results of the round before are no longer in bekleyen_sonuc")
+def pending_emptied(session: Session) -> None:
+    sent = _closed(session)
+    pending = _pending(session)
+    expect(sent.name not in pending, f"{sent.name} not in bekleyen_sonuc", printable(repr(pending)))
+
+
+@check("tur.ozet", Level.RECOMMENDED, DURUM, "ozet is the beginning of the new weights' SHA-256")
+def new_ozet(session: Session) -> None:
+    _closed(session)
+    reads.durum_ozet(session)
+
+
+@check("tur.bilgi", Level.RECOMMENDED, "GET /bilgi", "Its round, digest and size are those of the new weights")
+def new_information(session: Session) -> None:
+    _closed(session)
+    reads.describes(session, session.fetch())
+    reads.same_as_task(session, "/bilgi", "tur", "toplam_tur")
 
 
 @check("tur.stale", Level.MANDATORY, GUIDE, "A valid result for the round before is answered 409")
@@ -127,6 +186,36 @@ def end(session: Session) -> None:
         _close(session, number)
     told = session.told("/gorev", isci=sent.name)
     expect(told.get("bitti") is True, '{"bitti": true}', printable(repr(told)))
+
+
+@check("tur.x-tur", Level.MANDATORY, "GET /agirlik", "X-Tur is the round, in every round that was played")
+def new_x_tur(session: Session) -> None:
+    for published in _published(session):
+        expect(published.x_tur == str(published.round), f"X-Tur: {published.round}", printable(published.x_tur))
+
+
+@check(
+    "tur.x-sha256", Level.MANDATORY, "GET /agirlik", "X-Sha256 is the body's SHA-256, in every round that was played"
+)
+def new_x_sha256(session: Session) -> None:
+    for published in _published(session):
+        seen = f"{printable(published.x_sha256)} in round {published.round}"
+        expect(published.x_sha256 == published.digest, f"X-Sha256: {published.digest}", seen)
+
+
+@check("tur.finite", Level.MANDATORY, "What a coordinator has to do", "No published weights have NaN or Inf")
+def new_finite(session: Session) -> None:
+    for published in _published(session):
+        seen = f"NaN or Inf in {printable(str(published.damaged))} of round {published.round}"
+        expect(published.damaged is None, "finite values", seen)
+
+
+@check("sonuc.accepted-all", Level.MANDATORY, SONUC, "So is every valid result, also the one that closes a round")
+def accepted_all(session: Session) -> None:
+    if not session.accepted:
+        raise Skipped("no more results were accepted")
+    for answer, number in session.accepted:
+        _expect_accepted(answer, number)
 
 
 @check("tur.end-result", Level.MANDATORY, GUIDE, "A valid result after the end is answered 409")
@@ -161,8 +250,14 @@ def _closed(session: Session) -> Sent:
     return sent
 
 
+def _published(session: Session) -> list[Published]:
+    if not session.published:
+        raise Skipped("no round was closed")
+    return [published for published in session.published if published.round is not None]
+
+
 def _latest(session: Session) -> Adapter:
-    answer = session.client.weights()
+    answer = session.weights()
     expect(answer.status == 200, "200 to GET /agirlik", answer.shown)
     try:
         return Adapter(answer.body)
@@ -180,6 +275,12 @@ def _pending(session: Session) -> list[str]:
     return list(pending or [])
 
 
+def _expect_accepted(answer: Answer, number: int) -> None:
+    told = object_of(answer)
+    kept = answer.status == 200 and told.get("tamam") is True and told.get("tur") == number
+    expect(kept, f'200 {{"tamam": true, "tur": {number}}}', answer.shown)
+
+
 def _expect_in_round(session: Session, sent: Sent, kept: bool, expected: str, seen: str) -> None:
     """As ``expect``, unless the round has closed meanwhile."""
     if not kept and _round(session) != sent.round:
@@ -188,16 +289,37 @@ def _expect_in_round(session: Session, sent: Sent, kept: bool, expected: str, se
 
 
 def _close(session: Session, number: int) -> None:
-    """Send results of new workers until round ``number`` is over."""
+    """Send results of new workers until round ``number`` is over, and keep what is published then."""
+    enough = False  # it takes no more for this round, which isn't published yet
     for step in range(1, MOST_RESULTS + 1):
-        if _round(session) != number:
-            return
-        answer, _ = session.submit(session.adapter.valid(step), session.name("isci"))
-        if answer.status == 409:
-            break  # the round has what it needs, and isn't published yet
-        expect(answer.status == 200, "200 to a valid result", answer.shown)
-    deadline = time.monotonic() + PATIENCE
+        if enough or _round(session) != number:
+            break
+        answer = session.offer(session.adapter.valid(step), session.name("isci"), number)
+        if answer is None:
+            enough = True
+        else:
+            expect(answer.status == 200, "200 to a valid result", answer.shown)
+            session.accepted.append((answer, number))
+    deadline = time.monotonic() + waiting.PATIENCE
     while _round(session) == number:
         if time.monotonic() > deadline:
-            raise Violation(f"a round after {number}", f"still round {number}, {PATIENCE:.0f} s after {step} results")
-        time.sleep(0.2)
+            if not enough:
+                raise Skipped(f"needs more than {MOST_RESULTS} results")
+            raise Violation(
+                f"a round after {number}", f"still round {number}, {waiting.PATIENCE:.0f} s after it had enough"
+            )
+        time.sleep(waiting.PAUSE)
+    session.published.append(_publication(session))
+
+
+def _publication(session: Session) -> Published:
+    """What /agirlik has now."""
+    download = session.fetch()
+    expect(download.weights.status == 200, "200 to GET /agirlik", download.weights.shown)
+    try:
+        damaged = Adapter(download.weights.body).damaged()
+    except ValueError:
+        damaged = None  # tur.layout says so
+    headers = download.weights.headers
+    x_tur, x_sha256 = headers.get("x-tur", "no X-Tur"), headers.get("x-sha256", "no X-Sha256")
+    return Published(download.round, x_tur, x_sha256, download.digest, damaged)

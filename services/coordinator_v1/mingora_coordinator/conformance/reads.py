@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from mingora_coordinator.conformance.client import LARGEST_HEADER, Answer, printable
 from mingora_coordinator.conformance.rules import Checks, Level, NotOffered, Skipped, expect
-from mingora_coordinator.conformance.session import TRIES, Session, object_of
+from mingora_coordinator.conformance.session import TRIES, Download, Session, object_of
 from mingora_coordinator.conformance.shapes import INFORMATION, STATE, TASK, is_digest, wrong_fields
 from mingora_coordinator.domain.header import NotSafetensors, parse
 
@@ -72,7 +70,12 @@ def bilgi_agrees(session: Session) -> None:
     told = object_of(_information(session))
     key = told.get("anahtar_gerekli", session.key_required)
     expect(key is session.key_required, f"anahtar_gerekli: {session.key_required}", printable(repr(key)))
-    _same(session, "/bilgi", "tur", "toplam_tur")
+    same_as_task(session, "/bilgi", "tur", "toplam_tur")
+
+
+@check("bilgi.weights", Level.RECOMMENDED, BILGI, "Its digest and size, where they are there, are the weights'")
+def bilgi_weights(session: Session) -> None:
+    describes(session, session.download)
 
 
 @check("durum.answer", Level.MANDATORY, DURUM, "A JSON object")
@@ -88,7 +91,7 @@ def durum_fields(session: Session) -> None:
 
 @check("durum.agrees", Level.MANDATORY, DURUM, "Its round and number of rounds are those of /gorev")
 def durum_agrees(session: Session) -> None:
-    _same(session, "/durum", "tur", "toplam_tur")
+    same_as_task(session, "/durum", "tur", "toplam_tur")
 
 
 @check("durum.ozet", Level.RECOMMENDED, DURUM, "ozet is the beginning of the weights' SHA-256")
@@ -132,41 +135,21 @@ def isci_empty(session: Session) -> None:
 
 @check("gorev.task", Level.MANDATORY, GOREV, "A worker without a result in this round gets a task, or bitti: true")
 def gorev_task(session: Session) -> None:
-    told = session.told("/gorev", isci=session.observer)
+    told = session.asked(session.observer)
     over = told.get("bitti") is True
     expect(over or "agirlik_sha256" in told, "a task, or bitti: true", printable(repr(told)))
 
 
 @check("gorev.fields", Level.MANDATORY, GOREV, "A task has every field, in its form, and parca lies below n_parca")
 def gorev_fields(session: Session) -> None:
-    told = session.told("/gorev", isci=session.observer)
-    if told.get("bitti") is True:
-        raise Skipped("the training is over")
-    wrong = wrong_fields(told, TASK)
-    expect(not wrong, "all fields", f"missing or of another form: {', '.join(wrong)}")
+    told = session.task(session.observer).answer
     expect(told["parca"] < told["n_parca"], "parca below n_parca", f"parca {told['parca']} of {told['n_parca']}")
     expect(told["tur"] < told["toplam_tur"], "tur below toplam_tur", f"tur {told['tur']} of {told['toplam_tur']}")
 
 
 @check("gorev.parca-stable", Level.MANDATORY, "Guide, step 2", "A worker keeps its parca, and its task, for the round")
 def parca_stable(session: Session) -> None:
-    name, other = session.observer, session.name("baska")
-    for _ in range(TRIES):
-        first = session.task(name)
-        session.get("/gorev", isci=other)
-        again = [session.task(name) for _ in range(2)]
-        if all(task.round == first.round for task in again):
-            changed = [task.answer for task in again if task.answer != first.answer]
-            expect(not changed, printable(repr(first.answer)), printable(repr(changed[:1])))
-            return
-    raise Skipped("a round closed at each try")
-
-
-@check("gorev.long-name", Level.RECOMMENDED, GENERAL, "A nickname of 60 characters is taken, also beyond ASCII")
-def long_name(session: Session) -> None:
-    name = (session.name("ağ") + "ı" * 60)[:60]
-    answer = session.get("/gorev", isci=name)
-    expect(answer.status == 200, f"200 to a nickname of {len(name)} characters", answer.shown)
+    keeps_task(session, session.observer)
 
 
 @check("agirlik.answer", Level.MANDATORY, AGIRLIK, "The weights, as application/octet-stream")
@@ -186,6 +169,12 @@ def agirlik_safetensors(session: Session) -> None:
     expect(found is not None, "a well-formed safetensors file", reason if found is None else "")
 
 
+@check("agirlik.finite", Level.MANDATORY, "What a coordinator has to do", "The weights have neither NaN nor Inf")
+def agirlik_finite(session: Session) -> None:
+    damaged = session.adapter.damaged()
+    expect(damaged is None, "finite values", f"NaN or Inf in {printable(str(damaged))}")
+
+
 @check("agirlik.x-tur", Level.MANDATORY, AGIRLIK, "X-Tur is the round")
 def x_tur(session: Session) -> None:
     download = session.download
@@ -197,14 +186,39 @@ def x_tur(session: Session) -> None:
 
 @check("agirlik.x-sha256", Level.MANDATORY, AGIRLIK, "X-Sha256 is the body's SHA-256")
 def x_sha256(session: Session) -> None:
-    answer = session.download.weights
-    seen, digest = answer.headers.get("x-sha256", "no X-Sha256"), hashlib.sha256(answer.body).hexdigest()
+    seen, digest = session.download.weights.headers.get("x-sha256", "no X-Sha256"), session.download.digest
     expect(is_digest(seen) and seen == digest, f"X-Sha256: {digest}", printable(seen))
 
 
 @check("agirlik.agrees", Level.MANDATORY, AGIRLIK, "/gorev names the SHA-256 of what /agirlik sends in the same round")
 def agirlik_agrees(session: Session) -> None:
     session.agree(session.download.weights.body)
+
+
+def keeps_task(session: Session, name: str, other: str | None = None) -> None:
+    """A violation where the worker's task changes within a round, also when ``other`` gets one of its own meanwhile."""
+    for _ in range(TRIES):
+        first = session.task(name)
+        if other is not None:
+            session.get("/gorev", isci=other)
+        again = [session.task(name) for _ in range(2)]
+        if all(task.round == first.round for task in again):
+            own, *seen = [{field: task.answer[field] for field in TASK} for task in (first, *again)]
+            changed = [fields for fields in seen if fields != own]
+            expect(not changed, printable(repr(own)), printable(repr(changed[:1])))
+            return
+    raise Skipped("a round closed at each try")
+
+
+def describes(session: Session, download: Download) -> None:
+    """A violation where /bilgi has another digest or size than what was downloaded in the same round."""
+    told = object_of(_information(session))
+    if download.round is None or told.get("tur", download.round) != download.round:
+        raise Skipped("a round closed meanwhile")
+    own = {"agirlik_sha256": download.digest, "agirlik_boyutu": len(download.weights.body)}
+    expected = {field: value for field, value in own.items() if field in told}
+    seen = {field: told[field] for field in expected}
+    expect(seen == expected, repr(expected), printable(repr(seen)))
 
 
 def _kind(answer: Answer) -> str:
@@ -219,7 +233,7 @@ def _information(session: Session) -> Answer:
     return answer
 
 
-def _same(session: Session, path: str, *fields: str) -> None:
+def same_as_task(session: Session, path: str, *fields: str) -> None:
     """The fields of ``path`` are those of the task, unless a round closes at each try."""
     for _ in range(TRIES):
         before, told, after = session.task(session.observer), session.told(path), session.task(session.observer)
@@ -232,8 +246,14 @@ def _same(session: Session, path: str, *fields: str) -> None:
 
 
 def _needs_key(session: Session) -> None:
-    if not (session.client.has_key or session.key_required):
+    """Skips where no key is set, also where one was given for nothing."""
+    if session.key_required:
+        return
+    if not session.client.has_key:
         raise Skipped("no key is set")
+    answer = session.client.get("/bilgi")
+    if answer.status == 200 and object_of(answer).get("anahtar_gerekli") is False:
+        raise Skipped("no key is set: the one that was given isn't asked for")
 
 
 def _refuses_key(session: Session, key: str | None) -> None:
@@ -241,6 +261,7 @@ def _refuses_key(session: Session, key: str | None) -> None:
     client = session.client.bearing(key)
     answers = [client.get(path, {"isci": session.observer}) for path in ("/durum", "/gorev", "/agirlik")]
     answers.append(client.post("/sonuc", {"isci": session.observer, "tur": session.stale}, b"\x80"))
+    session.not_taken(answers[-1], "401")
     for answer in answers:
         kept = answer.status == 401 and object_of(answer).get("hata") == "yetkisiz"
         expect(kept, f'401 {{"hata": "yetkisiz"}} to {answer.path}', answer.shown)

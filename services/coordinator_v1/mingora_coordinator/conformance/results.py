@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import array
+import copy
 import gzip
 import io
 import math
 import struct
+import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +18,9 @@ from mingora_coordinator.domain.header import Tensor, parse, render
 
 CHANGED_VALUES = 1000  # of a valid result: enough to be another adapter, few enough for plain Python
 ZIPPED = 1 << 16  # bytes of the file inside of a zip or gzip: the rest would only take time
+
+# Of a number that is NaN or Inf all bits of the exponent are ones: the array type of its bits, and the exponent's.
+EXPONENTS = {"F16": ("H", 0x7C00), "BF16": ("H", 0x7F80), "F32": ("I", 0x7F800000), "F64": ("Q", 0x7FF0 << 48)}
 
 Make = Callable[["Adapter"], bytes]
 
@@ -26,14 +32,37 @@ class Adapter:
         """Raises ValueError where the file isn't such an adapter."""
         header = parse(file, len(file), LARGEST_HEADER)
         self.file, self.tensors, self.data = file, header.tensors, file[header.data_start :]
-        self.matrix = self._widest()
-
-    def _widest(self) -> Tensor:
-        """The float32 tensor that most can be wrong with: one that isn't square if possible, or else the largest."""
-        fits = [tensor for tensor in self.tensors if tensor.dtype == "F32" and tensor.end > tensor.begin]
-        if not fits:
+        self._fit = [tensor for tensor in self.tensors if tensor.dtype == "F32" and tensor.end > tensor.begin]
+        if not self._fit:
             raise ValueError("no float32 tensor")
-        return max(fits, key=lambda tensor: (len(set(tensor.shape) - {1}) > 1, tensor.end - tensor.begin))
+        # What most can be wrong with: a tensor that isn't square if possible, or else the largest.
+        self.matrix = max(self._fit, key=lambda tensor: (len(set(tensor.shape) - {1}) > 1, tensor.end - tensor.begin))
+
+    def at(self, place: float) -> Adapter:
+        """The same adapter, of which another tensor is changed: 0 the first, 1 the last."""
+        return self._with(self._fit[round(place * (len(self._fit) - 1))])
+
+    def at_lora_b(self) -> Adapter:
+        """The same adapter, of which a lora_B is changed; where there is none, the last tensor."""
+        return self._with(next((tensor for tensor in self._fit if "lora_B" in tensor.name), self._fit[-1]))
+
+    def _with(self, matrix: Tensor) -> Adapter:
+        other = copy.copy(self)
+        other.matrix = matrix
+        return other
+
+    def damaged(self) -> str | None:
+        """The first tensor that has NaN or Inf."""
+        for tensor in self.tensors:
+            if tensor.dtype not in EXPONENTS:
+                continue
+            kind, mask = EXPONENTS[tensor.dtype]
+            bits = array.array(kind, self.data[tensor.begin : tensor.end])
+            if sys.byteorder == "big":
+                bits.byteswap()
+            if any(number & mask == mask for number in bits):
+                return tensor.name
+        return None
 
     def valid(self, step: int) -> bytes:
         """A result: some values moved by about ``step`` thousandths."""
@@ -166,6 +195,23 @@ UNREADABLE_BY_THE_STRICT: list[tuple[str, str, Make]] = [
     ("duplicate-key", "a tensor that stands twice", lambda adapter: adapter.with_header(_twice)),
     ("leading-space", "a space before the header", lambda adapter: adapter.with_header(lambda text: b" " + text)),
 ]
+PLACES: list[tuple[str, Callable[[Adapter], Adapter]]] = [
+    ("first", lambda adapter: adapter.at(0)),
+    ("middle", lambda adapter: adapter.at(0.5)),
+    ("last", lambda adapter: adapter.at(1)),
+    ("lora-b", Adapter.at_lora_b),
+]
+
+
+def _elsewhere(name: str, at: Callable[[Adapter], Adapter]) -> list[tuple[str, str, Make]]:
+    """The same mistakes in another tensor: some look at one alone."""
+    where = "a lora_B tensor" if name == "lora-b" else f"the {name} tensor"
+    return [
+        (f"shape-{name}", f"{where} in another shape", lambda adapter: _transposed(at(adapter))),
+        (f"nan-{name}", f"NaN in {where}", lambda adapter: at(adapter).with_value(0, math.nan)),
+    ]
+
+
 OTHERS: list[tuple[str, str, Make]] = [
     ("key-missing", "a tensor missing", Adapter.without_matrix),
     ("key-more", "a tensor more", Adapter.with_more),
@@ -178,4 +224,5 @@ OTHERS: list[tuple[str, str, Make]] = [
     ("nan", "NaN as the first value", lambda adapter: adapter.with_value(0, math.nan)),
     ("inf", "Inf as the last value", lambda adapter: adapter.with_value(1, math.inf)),
     ("minus-inf", "-Inf in the middle", lambda adapter: adapter.with_value(0.5, -math.inf)),
+    *(wrong for place in PLACES for wrong in _elsewhere(*place)),
 ]

@@ -85,8 +85,10 @@ class Checks:
         return add
 
     def run(self, session: Session) -> Iterable[Finding]:
-        """Ask for one rule after the other."""
+        """Ask for one rule after the other, and for no more once something may have got into a live round."""
         for rule, question in self._checks:
+            if session.taken:
+                return
             yield _find(rule, question, session)
 
 

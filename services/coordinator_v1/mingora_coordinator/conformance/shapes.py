@@ -68,7 +68,7 @@ TASK: Mapping[str, Form] = {
     "ic_adim": is_positive,
     "bs": is_positive,
     "seq": is_positive,
-    "lr": lambda value: is_number(value) and value > 0,
+    "lr": lambda value: is_number(value) and value >= 0,
     "tohum": lambda value: type(value) is int and abs(value) <= 2**64,
     "agirlik_sha256": is_digest,
 }

@@ -23,8 +23,8 @@ MeanOf = Callable[[Block, Doubles], None]
 # 51 bits of a value on the grid and 12 of the count stay below the 63 of a signed whole number.
 MAX_RESULTS = 2**12 - 1
 _BITS = 51
-# A grid reaches 8 times beyond the global adapter's largest value: training moves it by far less than that.
-_ROOM = 3
+# A grid reaches at least twice as far as the global adapter's largest value: training moves it by far less than that.
+_ROOM = 1
 # A tensor's largest value needs this many bits above the unit: then what is rounded off is below a float32's own half.
 _PRECISION = 24
 _MODULUS = 2**64

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 NESTEROV, MEAN = "nesterov", "mean"
 MAX_ROUNDS = 1_000_000
 MAX_SHARDS = 100_000
+# What a volunteer's machine is asked for at most: `mingora-volunteer` refuses more.
+MAX_STEPS = 100_000
+MAX_BATCH = 1024
+MAX_SEQUENCE = 131_072
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +21,9 @@ class Settings:
         rounds: how many adapters are made; then the training is over.
         min_results: results that close a round at once.
         timeout: seconds after which a round closes with fewer results, once there is one; 0 is never.
-        outer: the rule that makes one adapter of the results (:mod:`~mingora_coordinator.domain.aggregate`).
+        outer: the rule that makes one adapter of the results (``--outer``).
         outer_rate, outer_decay: of the reference outer step (lr_dis, m).
-        outlier_factor: of the median distance, beyond which a result isn't used; 0 uses all.
+        outlier_factor: of the median distance, beyond which a result isn't used; at least 1, or 0, which uses all.
         shards: into how many slices the volunteers cut their data (n_parca).
         inner_steps, batch_size, sequence, rate, seed: of the volunteers' own training (ic_adim, bs, seq, lr, tohum).
     """

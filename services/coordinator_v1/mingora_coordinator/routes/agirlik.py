@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from flask import Blueprint, Response, request
 
 from mingora_common import ranges
+from mingora_common.pace import PATIENCE_SECONDS
+from mingora_coordinator.routes.slots import Slots
 from mingora_coordinator.routes.wire import WireError
 from mingora_coordinator.store.counters import Counter, Counters
 from mingora_coordinator.training.training import Training
 
 SEND_STEP = 1 << 18
+# Who takes fewer bytes a second, over all, is cut off: it would keep a thread for as long as it likes.
+LEAST_RATE = 4096
 
 
-def blueprint(training: Training) -> Blueprint:
+def blueprint(training: Training, slots: Slots) -> Blueprint:
     """The route."""
     routes = Blueprint("agirlik", __name__)
 
@@ -40,9 +45,13 @@ def blueprint(training: Training) -> Blueprint:
         if request.method == "HEAD":
             response = Response(b"", headers=about, mimetype="application/octet-stream")
         else:
+            if not published.folder.adapter.is_file():
+                raise WireError(503, "adaptör okunamıyor")
             # A published adapter's file never changes, also when it is no longer the newest.
+            slots.take()
             body = _part(published.folder.adapter, start, stop, training.counters)
             response = Response(body, headers=about, mimetype="application/octet-stream")
+            response.call_on_close(slots.free)
         response.content_length = stop - start
         if span is not None and request.method != "HEAD":
             response.status_code = 206
@@ -58,8 +67,11 @@ def _part(path: Path, start: int, stop: int, counters: Counters) -> Iterator[byt
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(start)
+            began = time.monotonic()
             while sent < stop - start and (piece := file.read(min(SEND_STEP, stop - start - sent))):
                 yield piece
                 sent += len(piece)
+                if time.monotonic() - began > PATIENCE_SECONDS + sent / LEAST_RATE:
+                    return  # the client can go on with a range
     finally:
         counters.add(Counter.SENT, sent)

@@ -16,6 +16,7 @@ PROTOCOL = "1"
 SHORT_DIGEST = 16
 SHOWN_ROUNDS = 50
 SHOWN_NAMES = 100  # of a round
+SHOWN_WORKERS = 1000  # those heard of last
 
 
 def blueprint(training: Training, keys: Keys) -> Blueprint:
@@ -57,7 +58,7 @@ def blueprint(training: Training, keys: Keys) -> Blueprint:
                 "toplam_tur": training.settings.rounds,
                 "bekleyen_sonuc": training.pending(),
                 "ozet": published.digest[:SHORT_DIGEST],
-                "isciler": {worker: round(seconds, 1) for worker, seconds in training.contacts().items()},
+                "isciler": {worker: round(seconds, 1) for worker, seconds in training.contacts(SHOWN_WORKERS).items()},
                 "trafik": {
                     "indirilen_bayt": counters[Counter.SENT],
                     "yuklenen_bayt": counters[Counter.RECEIVED],
@@ -77,7 +78,7 @@ def _round(closed: dict[str, Any]) -> dict[str, Any]:
         "kapanis_ms": closed["closed"],
         "neden": {"count": "yeterli sonuç", "time": "zaman aşımı"}[closed["by"]],
         "sure_sn": closed["seconds"],
-        "sonuc_sayisi": len(results),
+        "sonuc_sayisi": closed["count"],
         "sonuclar": [result["worker"] for result in results if result["used"]][:SHOWN_NAMES],
         "elenen": [result["worker"] for result in results if not result["used"]][:SHOWN_NAMES],
     }

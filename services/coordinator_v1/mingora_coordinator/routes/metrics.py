@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from mingora_coordinator.routes.wire import answer
 from mingora_coordinator.store.counters import Counter as Counted
+from mingora_coordinator.store.keys import Keys
 from mingora_coordinator.training.training import Training
 
 ACTIVE_SECONDS = 600.0
@@ -38,7 +39,7 @@ class Requests:
         self._seconds.labels(route).observe(seconds)
 
 
-def blueprint(training: Training, registry: CollectorRegistry) -> Blueprint:
+def blueprint(training: Training, keys: Keys, registry: CollectorRegistry) -> Blueprint:
     """The three routes over the process's ``registry``."""
     routes = Blueprint("metrics", __name__)
     ProcessCollector(registry=registry)
@@ -54,7 +55,7 @@ def blueprint(training: Training, registry: CollectorRegistry) -> Blueprint:
 
     @routes.get("/readyz")
     def readyz() -> Response:
-        checks = training.health()
+        checks = {**training.health(), "keys": keys.readable}
         ready = all(checks.values())
         told = {name: "ok" if fine else "failed" for name, fine in checks.items()}
         return answer({"status": "ok" if ready else "unavailable", "checks": told}, 200 if ready else 503)

@@ -168,15 +168,14 @@ def _state(training: Training) -> dict[str, Any]:
 
 def _round(closed: dict[str, Any]) -> dict[str, Any]:
     results = sorted(closed["results"], key=lambda result: float(result["distance"]))
-    used = sum(result["used"] for result in results)
     cosines = [result["cosine"] for result in results if result.get("cosine") is not None]
     return {
         "tur": closed["round"],
         "kapanis_ms": closed["closed"],
         "sure_sn": closed["seconds"],
         "zaman_asimi": closed["by"] == "time",
-        "alinan": used,
-        "elenen": len(results) - used,
+        "alinan": closed["used"],
+        "elenen": closed["count"] - closed["used"],
         "uzaklik_ortanca": results[len(results) // 2]["distance"],
         "kosinus_en_az": min(cosines, default=None),
         "sonuclar": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response, request
 
+from mingora_coordinator.routes.slots import Slots
 from mingora_coordinator.routes.wire import NO_SPACE, REFUSED, WRONG, WireError, answer, round_number, worker_name
 from mingora_coordinator.training.receiving import Body, Malformed, Wrong
 from mingora_coordinator.training.training import Refused, Training
@@ -11,7 +12,7 @@ from mingora_coordinator.training.training import Refused, Training
 MAX_DETAIL = 200
 
 
-def blueprint(training: Training) -> Blueprint:
+def blueprint(training: Training, slots: Slots) -> Blueprint:
     """The route."""
     routes = Blueprint("sonuc", __name__)
 
@@ -24,22 +25,30 @@ def blueprint(training: Training) -> Blueprint:
             raise _told(error) from None
         worker, number = worker_name(), round_number()
         training.heard_of(worker)
-        with Body(training) as body:
-            try:
-                body.take(request.environ["wsgi.input"].read)
-                body.record(worker, number)
-            except Malformed as error:
-                told = _told(error)
-                _refused(training, body, worker, error.wrong.value, told.status)
-                raise told from None
-            except Refused as error:
-                _refused(training, body, worker, error.refusal.value, 409)
-                raise WireError(409, REFUSED[error.refusal]) from None
-            except OSError as error:
-                raise WireError(503, NO_SPACE, {"Retry-After": "60"}) from error
+        slots.take()
+        try:
+            _receive(training, worker, number)
+        finally:
+            slots.free()
         return answer({"tamam": True, "tur": number})
 
     return routes
+
+
+def _receive(training: Training, worker: str, number: int) -> None:
+    with Body(training) as body:
+        try:
+            body.take(request.environ["wsgi.input"].read, request.content_length)
+            body.record(worker, number)
+        except Malformed as error:
+            told = _told(error)
+            _refused(training, body, worker, error.wrong.value, told.status)
+            raise told from None
+        except Refused as error:
+            _refused(training, body, worker, error.refusal.value, 409)
+            raise WireError(409, REFUSED[error.refusal]) from None
+        except OSError as error:
+            raise WireError(503, NO_SPACE, {"Retry-After": "60"}) from error
 
 
 def _check_length(most: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections.abc import Callable
 from ipaddress import IPv6Address, ip_network
 from typing import Any
 
@@ -14,7 +15,7 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
 from mingora_common.proxies import parsed
-from mingora_coordinator.routes.wire import MAX_NAME, WireError, answer
+from mingora_coordinator.routes.wire import MAX_NAME, UNAUTHORIZED, WireError, answer
 from mingora_coordinator.store.questions import Questions
 
 MAX_BODY = 64 * 1024
@@ -28,8 +29,8 @@ WINDOW_SECONDS = LIMIT.get_expiry()
 _CUSTOMER_BITS = 64
 
 
-def blueprint(questions: Questions) -> Blueprint:
-    """The route."""
+def blueprint(questions: Questions, may_speak_as: Callable[[str], bool]) -> Blueprint:
+    """The route. ``may_speak_as`` tells whether the caller's key is good for a nickname."""
     routes = Blueprint("soru", __name__)
     limiter = MovingWindowRateLimiter(MemoryStorage())
     # What is counted, in memory alone, is a digest that nobody can turn back into an address.
@@ -38,10 +39,12 @@ def blueprint(questions: Questions) -> Blueprint:
     @routes.post("/soru")
     def soru() -> Response:
         body = _body()
-        question = _text(body, "soru", MAX_QUESTION).strip()
-        if not question:
+        question = _text(body, "soru", MAX_BODY).strip()
+        if not 1 <= len(question) <= MAX_QUESTION:
             raise WireError(400, f"soru 1-{MAX_QUESTION} karakter olmalı")
         more = (_text(body, "isci", MAX_NAME), _text(body, "surum", MAX_VERSION), _text(body, "baglam", MAX_CONTEXT))
+        if more[0] and not may_speak_as(more[0]):
+            raise WireError(401, UNAUTHORIZED)
         if not limiter.hit(LIMIT, hashlib.sha256(salt + _sender().encode()).hexdigest()):
             text = "çok fazla soru: 10 dakikada en çok 5"
             raise WireError(429, text, {"Retry-After": str(WINDOW_SECONDS)})
@@ -71,7 +74,7 @@ def _body() -> dict[str, Any]:
 
 def _text(body: dict[str, Any], name: str, most: int) -> str:
     """A member that is a text of bounded length, or absent."""
-    value = body.get(name, "")
+    value = "" if body.get(name) is None else body[name]
     if not isinstance(value, str) or len(value) > most:
         raise WireError(400, f"{name} en çok {most} karakterlik bir metin olmalı")
     return value

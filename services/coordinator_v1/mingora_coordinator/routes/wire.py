@@ -14,7 +14,7 @@ KEY_HEADER = "X-Anahtar"
 # The protocol recommends 60; a longer one is no reason to lose somebody's work.
 MAX_NAME = 200
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_NUMBER = re.compile("[0-9]{1,9}", re.ASCII)
+_NUMBER = re.compile("-?[0-9]{1,100}", re.ASCII)
 
 UNAUTHORIZED = "yetkisiz"
 NO_NAME = "isci parametresi gerekli"

@@ -22,6 +22,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,8 @@ class DataFolder:
         self._lora = path / "adapter.json"
         self._lock: int | None = None
 
-    def lock(self) -> None:
-        """Make the folder this process's own, as long as it lives.
+    def lock(self, patience: float = 0) -> None:
+        """Make the folder this process's own, as long as it lives; wait up to ``patience`` seconds for it.
 
         Raises:
             FolderError: another process has it, or it can't be made.
@@ -91,7 +92,11 @@ class DataFolder:
             for folder in (self.path, self._rounds, self._undone, self.incoming):
                 durable.make_folder(folder)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            until = time.monotonic() + patience
+            while not _locks(self._lock):
+                if time.monotonic() >= until:
+                    raise BlockingIOError
+                time.sleep(0.1)
         except BlockingIOError:
             self.unlock()
             raise FolderError(f"{self.path} is used by a running coordinator: stop it first") from None
@@ -182,3 +187,11 @@ class DataFolder:
         """A closed round's results have been used and told of; their files go."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder.results)
+
+
+def _locks(number: int) -> bool:
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

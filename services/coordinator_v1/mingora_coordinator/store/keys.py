@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import hmac
 import json
 import secrets
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from mingora_coordinator.store import durable
@@ -27,7 +30,7 @@ class Keys:
     """
 
     def __init__(self, path: Path, shared: str | None = None) -> None:
-        self._path = path
+        self.path = path
         self._shared = None if shared is None else _digest(shared)
         self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
@@ -35,17 +38,29 @@ class Keys:
 
     @property
     def needed(self) -> bool:
-        """Whether anything but ``/bilgi`` is refused without a key."""
-        return self._shared is not None or bool(self._current())
+        """Whether anything but ``/bilgi`` is refused without a key.
+
+        That stays so when the last nickname's key is taken away: nobody is let in by what was meant to keep one out.
+        """
+        return self._shared is not None or self.path.exists()
+
+    @property
+    def readable(self) -> bool:
+        """Whether the file of keys can be read, or isn't there."""
+        try:
+            self._current()
+        except KeysError:
+            return False
+        return True
 
     def opens(self, given: str | None, worker: str | None = None) -> bool:
         """Whether ``given`` may speak, as ``worker`` if that is named: a nickname with a key of its own needs that one.
 
         All keys are compared, each in constant time.
         """
-        bound = self._current()
-        if self._shared is None and not bound:
+        if not self.needed:
             return True
+        bound = self._current()
         digest = _digest(given or "")
         owners = [name for name, own in bound.items() if hmac.compare_digest(own, digest)]
         shared = self._shared is not None and hmac.compare_digest(self._shared, digest)
@@ -60,20 +75,32 @@ class Keys:
     def add(self, name: str) -> str:
         """A new key for ``name``, which replaces an older one. It is shown this once."""
         key = secrets.token_urlsafe(_BYTES)
-        self._write({**self._current(), name: _digest(key)})
+        with self._changing():
+            self._write({**self._read_now(), name: _digest(key)})
         return key
 
     def remove(self, name: str) -> bool:
         """Take the key of ``name`` away; False when it had none."""
-        left = {other: digest for other, digest in self._current().items() if other != name}
-        if len(left) == len(self._current()):
-            return False
-        self._write(left)
+        with self._changing():
+            known = self._read_now()
+            if name not in known:
+                return False
+            self._write({other: digest for other, digest in known.items() if other != name})
         return True
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Two commands at once would each lose what the other wrote."""
+        with self.path.with_name(self.path.name + ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _read_now(self) -> dict[str, str]:
+        return self._read() if self.path.exists() else {}
 
     def _current(self) -> dict[str, str]:
         try:
-            status = self._path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return {}
         seen = (status.st_mtime_ns, status.st_ino, status.st_size)
@@ -84,13 +111,13 @@ class Keys:
 
     def _read(self) -> dict[str, str]:
         try:
-            found = json.loads(self._path.read_bytes())["keys"]
+            found = json.loads(self.path.read_bytes())["keys"]
             return {str(name): str(digest) for name, digest in found.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise KeysError(f"{self._path} can't be read: {error.__class__.__name__}") from error
+            raise KeysError(f"{self.path} can't be read: {error.__class__.__name__}") from error
 
     def _write(self, bound: dict[str, str]) -> None:
-        durable.replace(self._path, json.dumps({"schemaVersion": 1, "keys": bound}, indent=1).encode())
+        durable.replace(self.path, json.dumps({"schemaVersion": 1, "keys": bound}, indent=1).encode())
 
 
 def _digest(key: str) -> str:

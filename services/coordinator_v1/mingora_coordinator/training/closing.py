@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mingora_coordinator.domain import outliers
@@ -16,7 +14,7 @@ from mingora_coordinator.domain.outer import mean_step, nesterov_step
 from mingora_coordinator.domain.robust import RULES
 from mingora_coordinator.domain.rounds import Accepted, Closing
 from mingora_coordinator.domain.settings import MEAN, NESTEROV, Settings
-from mingora_coordinator.store.adapter_file import HASH_STEP, Layout, new_vector, open_adapter, open_vector
+from mingora_coordinator.store.adapter_file import Layout, digest_of, new_vector, open_adapter, open_vector
 from mingora_coordinator.store.durable import sync_file
 from mingora_coordinator.store.folder import DataFolder, RoundFolder
 from mingora_coordinator.training.running_sum import Open, RunningSum
@@ -68,8 +66,11 @@ def close(
     running: RunningSum | None,
     by: Closing,
     now: Callable[[], int],
+    accepted_ever: int,
 ) -> tuple[Published, dict[str, Any]]:
     """Make and publish the next adapter; it is durable once this returns. Also what ``round.json`` tells of the close.
+
+    ``accepted_ever``: results that were accepted since the training began, for the counter of a killed process.
 
     Raises:
         OSError: the disk is full, or fails. Nothing has changed.
@@ -78,7 +79,7 @@ def close(
     selection = Selection.of(accepted, settings.outlier_factor)
     prepared = folder.prepare()
     _compute(layout, settings, current, selection.used, running, prepared)
-    digest = _settle(prepared)
+    digest, momentum = _settle(prepared)
     opened = now()
     closed = {
         "round": current.number,
@@ -90,7 +91,14 @@ def close(
         "seconds": round(time.monotonic() - began, 3),
         "results": [_told(result, result.distance <= selection.limit) for result in selection.results],
     }
-    about = {"number": current.number + 1, "digest": digest, "opened": opened, "closed": closed}
+    about = {
+        "number": current.number + 1,
+        "digest": digest,
+        "momentum": momentum,
+        "opened": opened,
+        "acceptedBefore": accepted_ever,
+        "closed": closed,
+    }
     prepared.write_about(about)
     published = folder.publish(prepared, current.number + 1)
     size = published.adapter.stat().st_size
@@ -135,29 +143,15 @@ def _compute(
         )
 
 
-def _settle(prepared: RoundFolder) -> str:
-    """Make the adapter and the momentum durable, and meanwhile take the adapter's digest."""
-    failures: list[OSError] = []
-
-    def sync(path: Path) -> None:
-        try:
-            sync_file(path)
-        except OSError as error:
-            failures.append(error)
-
+def _settle(prepared: RoundFolder) -> tuple[str, str | None]:
+    """Make the adapter and the momentum durable, and meanwhile take their digests."""
     files = [path for path in (prepared.adapter, prepared.momentum) if path.exists()]
-    threads = [threading.Thread(target=sync, args=(path,)) for path in files]
-    for thread in threads:
-        thread.start()
-    digest = hashlib.sha256()
-    with prepared.adapter.open("rb", buffering=0) as file:
-        while piece := file.read(HASH_STEP):
-            digest.update(piece)
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return digest.hexdigest()
+    with ThreadPoolExecutor(2 * len(files)) as pool:
+        synced = [pool.submit(sync_file, path) for path in files]
+        digests = list(pool.map(digest_of, files))
+        for each in synced:
+            each.result()
+    return digests[0], digests[1] if len(digests) > 1 else None
 
 
 def _told(result: Accepted, used: bool) -> dict[str, Any]:

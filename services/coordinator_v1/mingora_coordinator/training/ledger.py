@@ -27,6 +27,7 @@ from mingora_coordinator.store.folder import DataFolder, RoundFolder
 from mingora_coordinator.training.closing import opener
 
 KEPT_ROUNDS = 200
+KEPT_RESULTS = 256
 # Of one round; what is refused beyond it is counted only, so that nobody fills the disk.
 MAX_REFUSED_LINES = 10_000
 
@@ -42,6 +43,7 @@ class RoundJournal:
         self._lock = threading.Lock()
         self._refused = sum(line["event"] == "refused" for line in read_lines(folder.journal))
         self._lines = Lines(folder.journal)
+        self._closed = False
 
     def accepted(self, result: Accepted) -> None:
         """Record a result whose file is durable under its name in the folder of results; this makes it count.
@@ -54,22 +56,29 @@ class RoundJournal:
             entry = {"event": "accepted", "at": self._clock.now(), "result": asdict(result)}
             self._lines.append(entry, durable=True)
 
-    def refused(self, worker: str, reason: str, **more: Any) -> None:
-        """Record a refusal. One that can't be written is logged only: nothing hangs on it."""
+    def refused(self, worker: str, reason: str, **more: Any) -> bool:
+        """Record a refusal; False when the round has been closed meanwhile.
+
+        One that can't be written is logged only: nothing hangs on it.
+        """
         with self._lock:
+            if self._closed:
+                return False
             self._refused += 1
             if self._refused > MAX_REFUSED_LINES:
-                return
+                return True
             entry = {"event": "refused", "at": self._clock.now(), "worker": worker, "reason": reason, **more}
             try:
                 self._lines.append(entry, durable=False)
             except OSError as error:
                 _log.error("ledger_not_written", error=str(error))
+            return True
 
     def closed(self, entry: dict[str, Any]) -> None:
         """Record the close."""
         with self._lock:
             self._lines.append({"event": "closed", "at": self._clock.now(), **entry}, durable=True)
+            self._closed = True
             self._lines.close()
 
 
@@ -80,17 +89,18 @@ class Ledger:
         self._folder = folder
         self._clock = clock
         self._lock = threading.Lock()
-        self._rounds: deque[dict[str, Any]] = deque(closed_rounds(folder, KEPT_ROUNDS), maxlen=KEPT_ROUNDS)
+        self._rounds: deque[dict[str, Any]] = deque(map(_kept, closed_rounds(folder, KEPT_ROUNDS)), maxlen=KEPT_ROUNDS)
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Closed rounds, oldest first, as :func:`closed_rounds` gives them."""
+        """Closed rounds, oldest first, as :func:`closed_rounds` gives them, with the ``count`` of results and of
+        those ``used``; of more than :data:`KEPT_RESULTS` some are there."""
         with self._lock:
             return list(self._rounds)
 
     def closed(self, closed: dict[str, Any]) -> None:
         """A round has been closed; its cosines aren't known yet."""
         with self._lock:
-            self._rounds.append(closed)
+            self._rounds.append(_kept(closed))
 
     def finish(self, number: int, layout: Layout, journal: RoundJournal, stopping: Callable[[], bool]) -> None:
         """Record the close of round ``number``, the one before the newest, and remove its results."""
@@ -104,12 +114,18 @@ class Ledger:
         with self._lock:
             for place, entry in enumerate(self._rounds):
                 if entry["round"] == number:
-                    self._rounds[place] = told
+                    self._rounds[place] = _kept(told)
 
 
 def unfinished(folder: DataFolder) -> list[int]:
     """Closed rounds whose close a killed process hasn't recorded."""
-    return [number for number in folder.numbers()[:-1] if folder.round(number).results.is_dir()]
+    return [number for number in folder.numbers()[:-1] if _is_unfinished(folder.round(number))]
+
+
+def _is_unfinished(closed: RoundFolder) -> bool:
+    line = last_line(closed.journal)
+    # A round that a rollback was about to open again when it was killed has its close behind it.
+    return closed.results.is_dir() and (line is None or line["event"] != "reopened")
 
 
 def closed_rounds(folder: DataFolder, latest: int | None = None) -> list[dict[str, Any]]:
@@ -123,6 +139,17 @@ def closed_rounds(folder: DataFolder, latest: int | None = None) -> list[dict[st
             closed = {name: value for name, value in line.items() if name not in ("event", "at")}
         found.append(closed)
     return found
+
+
+def _kept(closed: dict[str, Any]) -> dict[str, Any]:
+    """As it stays in memory: how many results there were and were used, and of many some, spread over the distances."""
+    results = closed["results"]
+    counts = {"count": len(results), "used": sum(result["used"] for result in results)}
+    if len(results) > KEPT_RESULTS:
+        ranked = sorted(results, key=lambda result: float(result["distance"]))
+        step = (len(ranked) - 1) / (KEPT_RESULTS - 1)
+        results = [ranked[round(place * step)] for place in range(KEPT_RESULTS)]
+    return {**closed, **counts, "results": results}
 
 
 def entries(folder: DataFolder) -> Iterator[dict[str, Any]]:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mingora_coordinator.domain.header import Header
+from mingora_coordinator.domain.measure import BYTES_A_VALUE
 from mingora_coordinator.domain.rounds import Accepted
 from mingora_coordinator.domain.settings import Lora
 from mingora_coordinator.store.adapter_file import Layout, Unusable, digest_of, first_header
-from mingora_coordinator.store.durable import read_lines, sync_file
+from mingora_coordinator.store.durable import make_folder, read_lines, sync_file
 from mingora_coordinator.store.folder import DataFolder, FolderError, RoundFolder
 from mingora_coordinator.training.closing import Published
 
 _LORA_KEY = re.compile(r"(?:^|\.)([A-Za-z0-9_]+)\.lora_A(?:\.[A-Za-z0-9_]+)?\.weight$")
 _CONFIG = "adapter_config.json"
 _MAX_CONFIG = 1 << 20
+_MENDS = "restore a back-up, or go back with `mingora-coordinator rollback ROUND`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,7 @@ class Opened:
         accepted: the recorded results.
         tasks: the slices that were given out, by nickname.
         must_ask: see :class:`~mingora_coordinator.domain.rounds.Round`.
+        accepted_ever: results since the training began; None when the folder doesn't tell.
     """
 
     published: Published
@@ -36,6 +42,7 @@ class Opened:
     accepted: list[Accepted]
     tasks: dict[str, int]
     must_ask: bool
+    accepted_ever: int | None
 
 
 def begin(folder: DataFolder, initial: Path, base_model: str, now: int) -> None:
@@ -50,7 +57,8 @@ def begin(folder: DataFolder, initial: Path, base_model: str, now: int) -> None:
     prepared = folder.prepare()
     shutil.copyfile(initial, prepared.adapter)
     sync_file(prepared.adapter)
-    prepared.write_about({"number": 0, "digest": digest_of(prepared.adapter), "opened": now, "closed": None})
+    about = {"number": 0, "digest": digest_of(prepared.adapter), "momentum": None, "opened": now, "closed": None}
+    prepared.write_about({**about, "acceptedBefore": 0})
     folder.publish(prepared, 0)
 
 
@@ -63,33 +71,64 @@ def resume(folder: DataFolder) -> Opened:
     numbers = folder.numbers()
     found = folder.round(numbers[-1])
     about = found.about()
-    digest, opened = str(about["digest"]), int(about["opened"])
+    layout = intact(found, about)
+    try:
+        accepted, reopened, ever = _recorded(found)
+    except (ValueError, KeyError, TypeError) as error:
+        raise FolderError(f"{found.journal} is damaged: {_MENDS}") from error
+    _check_results(found, layout, accepted)
+    opened = int(about["opened"]) if reopened is None else reopened
+    published = Published(numbers[-1], str(about["digest"]), found.adapter.stat().st_size, found, opened)
+    before = about.get("acceptedBefore")
+    return Opened(
+        published,
+        layout,
+        accepted,
+        _tasks(found),
+        must_ask=reopened is not None or numbers[-1] <= folder.highest_undone(),
+        accepted_ever=None if before is None else before + ever,
+    )
+
+
+def intact(found: RoundFolder, about: Mapping[str, Any]) -> Layout:
+    """The layout of a round's adapter, which is as it was published, and so is its momentum.
+
+    Raises:
+        FolderError: it isn't.
+    """
     try:
         layout = Layout.of(first_header(found.adapter))
-        intact = digest_of(found.adapter) == digest
+        whole = digest_of(found.adapter) == about["digest"]
+        momentum = about.get("momentum")
+        whole = whole and (momentum is None or digest_of(found.momentum) == momentum)
     except (Unusable, OSError):
-        intact = False
-    if not intact:
-        raise FolderError(
-            f"{found.adapter} is damaged: restore a back-up, or go back with `mingora-coordinator rollback ROUND`"
-        )
-    accepted, reopened = _recorded(found)
-    missing = [result.file for result in accepted if not found.result(result.file).is_file()]
-    if missing:
-        raise FolderError(f"{found.results}/{missing[0]} is missing, which the journal names: restore a back-up")
+        whole = False
+    if not whole:
+        raise FolderError(f"The adapter or the momentum in {found.path} is damaged: {_MENDS}")
+    return layout
+
+
+def _check_results(found: RoundFolder, layout: Layout, accepted: Sequence[Accepted]) -> None:
+    """Raise FolderError unless every recorded result is there; remove what isn't recorded: a process was killed before
+    its line was in the journal, so it wasn't acknowledged."""
+    make_folder(found.results)  # a back-up may have left an empty one out
+    for result in accepted:
+        path, size = found.result(result.file), result.data_start + BYTES_A_VALUE * layout.values
+        if not path.is_file() or path.stat().st_size != size:
+            raise FolderError(f"{path}, which the journal names, is missing or damaged: restore a back-up")
     named = {result.file for result in accepted}
     for path in found.results.iterdir():
         if path.name not in named:
-            path.unlink()  # a process was killed before its line was in the journal: it wasn't acknowledged
-    published = Published(numbers[-1], digest, found.adapter.stat().st_size, found, reopened or opened)
-    tasks = {str(line["worker"]): int(line["shard"]) for line in read_lines(found.tasks)}
-    must_ask = reopened is not None or numbers[-1] <= folder.highest_undone()
-    return Opened(published, layout, accepted, tasks, must_ask)
+            path.unlink()
 
 
-def layout_of(round_folder: RoundFolder) -> Layout:
-    """The layout of a published adapter."""
-    return Layout.of(first_header(round_folder.adapter))
+def _tasks(found: RoundFolder) -> dict[str, int]:
+    """The slices that were given out; those that can't be read are given out anew."""
+    tasks: dict[str, int] = {}
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        for line in read_lines(found.tasks):
+            tasks[str(line["worker"])] = int(line["shard"])
+    return tasks
 
 
 def lora_of(header: Header, initial: Path, base_model: str) -> Lora:
@@ -125,13 +164,14 @@ def _config_beside(initial: Path) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _recorded(found: RoundFolder) -> tuple[list[Accepted], int | None]:
-    """The results of the journal, and when the round was opened again, if it was."""
-    accepted: list[Accepted] = []
-    reopened: int | None = None
+def _recorded(found: RoundFolder) -> tuple[list[Accepted], int | None, int]:
+    """The results of the journal, when the round was opened again, if it was, and how many it ever accepted."""
+    accepted: dict[str, Accepted] = {}
+    reopened, ever = None, 0
     for line in read_lines(found.journal):
         if line["event"] == "reopened":
-            accepted, reopened = [], int(line["at"])
+            accepted, reopened = {}, int(line["at"])
         elif line["event"] == "accepted":
-            accepted.append(Accepted(**line["result"]))
-    return accepted, reopened
+            result = Accepted(**line["result"])
+            accepted[result.worker], ever = result, ever + 1
+    return list(accepted.values()), reopened, ever

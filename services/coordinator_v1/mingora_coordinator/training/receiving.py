@@ -61,8 +61,8 @@ class Body:
     def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
         self._path.unlink(missing_ok=True)
 
-    def take(self, read: Callable[[int], bytes]) -> None:
-        """Write all that ``read`` gives, hashing it on the way.
+    def take(self, read: Callable[[int], bytes], promised: int | None) -> None:
+        """Write all that ``read`` gives, hashing it on the way. ``promised``: bytes, by the request's headers.
 
         Raises:
             Malformed: EMPTY, TOO_LARGE as soon as it is, or UNREADABLE when the body breaks off.
@@ -79,6 +79,8 @@ class Body:
                 _write(file.fileno(), piece)
         self.seconds = time.monotonic() - self._began
         self._training.counters.add(Counter.RECEIVED, self.size)
+        if promised is not None and self.size < promised:
+            raise Malformed(Wrong.UNREADABLE, "the body broke off")
         if not self.size:
             raise Malformed(Wrong.EMPTY)
 

@@ -61,5 +61,6 @@ class Standing:
         if keeps_sum(settings) and published.number < settings.rounds:
             open_result = opener(opened.layout, published.folder)
             running = RunningSum(opened.layout.values, grid, open_result, settings.outlier_factor)
+        journal = RoundJournal(published.folder, clock)
         tasks = Lines(published.folder.tasks)
-        return cls(published, round_, shards, tasks, RoundJournal(published.folder, clock), globe, grid, running)
+        return cls(published, round_, shards, tasks, journal, globe, grid, running)

@@ -5,6 +5,8 @@ Everything that a request reads or changes is behind one lock, which nobody hold
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import threading
 import time
@@ -91,11 +93,14 @@ class Training:
         self._telling = ThreadPoolExecutor(1, "telling")
         self._contacts: OrderedDict[str, float] = OrderedDict()
         self._stopping = False
+        self._failing = False
         opened = resume(folder)
         self.layout: Layout = opened.layout
         self.pieces = pieces_of(opened.layout.header)
         age = max(0.0, (clock.now() - opened.published.opened) / 1000)
         self._now = Standing.of(opened, settings, clock, time.monotonic() - age)
+        if opened.accepted_ever is not None:
+            self.counters.set(Counter.ACCEPTED, opened.accepted_ever)
         for result in opened.accepted:
             self._sum_up(self._now, result)
         for number in unfinished(folder):
@@ -122,11 +127,12 @@ class Training:
         with self._changed:
             return list(self._now.round.accepted)
 
-    def contacts(self) -> dict[str, float]:
-        """Seconds since each worker's last request."""
+    def contacts(self, most: int | None = None) -> dict[str, float]:
+        """Seconds since each worker's last request, of the ``most`` that were heard of last; the latest come first."""
         now = time.monotonic()
         with self._changed:
-            return {worker: now - at for worker, at in self._contacts.items()}
+            latest = list(itertools.islice(reversed(self._contacts.items()), most))
+        return {worker: now - at for worker, at in latest}
 
     def heard_of(self, worker: str) -> None:
         """A request of this worker's has come."""
@@ -151,8 +157,10 @@ class Training:
                 raise Wait(now.round.number)
             shard, new = now.shards.of(worker)
             if new:
-                # Not durable: a killed process leaves it, and after a power cut a worker may get another slice.
-                now.tasks.append({"worker": worker, "shard": shard}, durable=False)
+                # Not durable: a killed process leaves it, and after a power cut, or when the disk is full, a worker may
+                # get another slice after a restart.
+                with contextlib.suppress(OSError):
+                    now.tasks.append({"worker": worker, "shard": shard}, durable=False)
             return Task(now.published, shard)
 
     def check(self, worker: str, number: int) -> None:
@@ -195,12 +203,14 @@ class Training:
     def refused(self, worker: str, reason: str, **more: Any) -> None:
         """A result was refused: count it, and record it in the open round's journal."""
         self.counters.add(Counter.REFUSED, 1)
-        self._now.journal.refused(worker, reason, **more)
+        # A journal is closed after the next one has taken its place.
+        if not self._now.journal.refused(worker, reason, **more):
+            self._now.journal.refused(worker, reason, **more)
 
     def health(self) -> dict[str, bool]:
         """Whether each part can do its work, by name."""
         return {
-            "closing": self._closer.is_alive(),
+            "closing": self._closer.is_alive() and not self._failing,
             "adapter": self.published.folder.adapter.is_file(),
             "folder": os.access(self.folder.path, os.W_OK),
         }
@@ -260,19 +270,32 @@ class Training:
         return None
 
     def _make(self, now: Standing, accepted: list[Accepted], by: Closing) -> tuple[Published, dict[str, Any]]:
-        return close(self.folder, self.layout, self.settings, now.published, accepted, now.running, by, self._clock.now)
+        return close(
+            self.folder,
+            self.layout,
+            self.settings,
+            now.published,
+            accepted,
+            now.running,
+            by,
+            self._clock.now,
+            self.counters[Counter.ACCEPTED],
+        )
 
     def _follow(self, published: Published) -> Standing:
         must_ask = published.number <= self.folder.highest_undone()
-        opened = Opened(published, self.layout, [], {}, must_ask)
+        opened = Opened(published, self.layout, [], {}, must_ask, None)
         return Standing.of(opened, self.settings, self._clock, time.monotonic())
 
     def _persist(self, work: Callable[..., T], *arguments: Any) -> T | None:
         """What ``work`` gives, which is tried until the disk lets it; None when the process is to stop."""
         while True:
             try:
-                return work(*arguments)
+                done = work(*arguments)
+                self._failing = False
+                return done
             except Exception as error:  # noqa: BLE001 - a round that never closes would be worse than any try
+                self._failing = True
                 _log.error("round_not_closed", round=self.published.number, exc_info=error)
             with self._changed:
                 if self._changed.wait_for(lambda: self._stopping, RETRY_SECONDS):
