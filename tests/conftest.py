@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import settings
 from support import FakeClock, Seed
 
+if "CI" not in os.environ:  # there Hypothesis has a profile of its own, by which every run is the same
+    settings.register_profile("here", deadline=None)  # how long an example takes is the machine's business
+    settings.load_profile("here")
 POSTGRES = os.environ.get("MINGORA_TEST_POSTGRES")
 
 

@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import json
 import random
+import signal
 import socket
 import ssl
 import threading
@@ -256,3 +257,46 @@ def test_a_stop_in_the_middle_of_everything_is_clean(tmp_path: Path) -> None:
         for worker in workers:
             worker.join(PATIENCE)
         assert served.get("/durum")["tur"] > 0
+
+
+@pytest.mark.req("COORD-1")
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("GET /gorev?isci=" + "x" * 9000 + " HTTP/1.1\r\n", 414),
+        ("GET /gorev?isci=a HTTP/1.1\r\nX-A: " + "x" * 9000 + "\r\n", 431),
+        ("POST /sonuc?isci=a&tur=0 HTTP/1.1\r\nContent-Length: +3\r\n", 400),
+        ("POST /sonuc?isci=a&tur=0 HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n", 400),
+        ("GET  /bilgi HTTP/1.1\r\n", 400),
+        ("GET /bilgi HTTP/9\r\n", 400),
+    ],
+)
+def test_what_cant_be_read_as_a_request_is_told_as_everything_is(served: Served, head: str, status: int) -> None:
+    with connected(served) as connection:
+        connection.sendall(f"{head}Host: x\r\n\r\n".encode())
+        assert status_of(connection) == status
+
+
+@pytest.mark.req("COORD-6")
+def test_signals_that_would_start_a_second_worker_dont(tmp_path: Path) -> None:
+    with Served(tmp_path) as served:
+        for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2):
+            served.process.send_signal(number)
+        time.sleep(0.5)
+        assert served.send("a", 0, adapter()) == 200
+        served.process.send_signal(signal.SIGHUP)  # its terminal was closed
+        assert served.process.wait(PATIENCE) == 0
+        served.stop()
+        served.start()
+        assert served.get("/durum")["bekleyen_sonuc"] == ["a"]
+
+
+@pytest.mark.req("COORD-6")
+def test_after_the_master_was_killed_alone_it_starts_again(tmp_path: Path) -> None:
+    with Served(tmp_path) as served:
+        assert served.send("a", 0, adapter()) == 200
+        served.process.kill()  # the worker notices, and holds the folder until then
+        served.process.wait(PATIENCE)
+        served.stop()
+        served.start()
+        assert served.get("/durum")["bekleyen_sonuc"] == ["a"]
