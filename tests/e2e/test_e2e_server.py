@@ -89,3 +89,21 @@ def test_slow_clients_keep_nobody_out(stack: RunningStack, connection: http.clie
         connection.request("GET", "/healthz")
         assert connection.getresponse().status == 200
         assert time.monotonic() - started < prompt(5)
+
+
+@pytest.mark.req("REST-2")
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("GET /api/research/v1/jobs?a=" + "x" * 9000 + " HTTP/1.1\r\n", 414),
+        ("GET /api/research/v1/jobs HTTP/1.1\r\nX-A: " + "x" * 9000 + "\r\n", 431),
+        ("POST /api/research/v1/jobs HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n", 400),
+    ],
+)
+def test_what_cant_be_read_as_a_request_is_an_error_like_any_other(stack: RunningStack, head: str, status: int) -> None:
+    with socket.create_connection(address(stack), timeout=20) as connection:
+        connection.sendall(f"{head}Host: x\r\n\r\n".encode())
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        error = json.loads(answer.read())["error"]
+    assert (answer.status, error["code"], error["retryable"]) == (status, "invalid_request", False)
