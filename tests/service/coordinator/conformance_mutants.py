@@ -26,19 +26,23 @@ Mutate = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Mutant:
-    """What is wrong, and the check that has to find it; ``full`` where only a whole round shows it."""
+    """What is wrong, and the check that has to find it; ``full`` where only a whole round shows it.
+
+    ``results`` close a round: many where it takes so much that is wrong that the training would end first.
+    """
 
     mutate: Mutate
     check: str
     full: bool = False
+    results: int = 3
 
 
 MUTANTS: dict[str, Mutant] = {}
 
 
-def _breaks(check: str, *, full: bool = False) -> Callable[[Mutate], Mutate]:
+def _breaks(check: str, *, full: bool = False, results: int = 3) -> Callable[[Mutate], Mutate]:
     def add(mutate: Mutate) -> Mutate:
-        MUTANTS[mutate.__name__] = Mutant(mutate, check, full)
+        MUTANTS[mutate.__name__] = Mutant(mutate, check, full, results)
         return mutate
 
     return add
@@ -432,6 +436,14 @@ def content_before_the_repetition(module: Any) -> None:
 
 @_breaks("tur.closes", full=True)
 def never_closes(module: Any) -> None:
+    """Enough is enough, and nothing comes of it."""
+
+    def change(original: Any, self: Any, name: str, number: int, body: bytes) -> Any:
+        if len(self.sonuclar) >= self.en_az:
+            raise module.Hata(409, "tur dolu")
+        return original(self, name, number, body)
+
+    _around(module.Koordinator, "sonuc", change)
     module.Koordinator._tur_kapat = lambda self: None
 
 
@@ -490,6 +502,230 @@ def takes_results_after_the_end(module: Any) -> None:
         return {"tamam": True, "tur": number} if over else original(self, name, number, body)
 
     _around(module.Koordinator, "sonuc", change)
+
+
+@_breaks("tur.x-tur", full=True)
+def says_round_0_for_ever(module: Any) -> None:
+    _around(module.Koordinator, "agirlik", lambda original, self: (0, *original(self)[1:]))
+
+
+@_breaks("tur.x-sha256", full=True)
+def says_the_first_digest_for_ever(module: Any) -> None:
+    first: list[str] = []
+
+    def change(original: Any, self: Any) -> Any:
+        number, digest, body = original(self)
+        first.append(digest)
+        return number, first[0], body
+
+    _around(module.Koordinator, "agirlik", change)
+
+
+@_breaks("tur.pending", full=True)
+def names_the_results_of_all_rounds(module: Any) -> None:
+    def change(original: Any, self: Any) -> Any:
+        before = [name for line in self.gunluk for name in line["sonuclar"]]
+        return original(self) | {"bekleyen_sonuc": [*before, *self.sonuclar]}
+
+    _around(module.Koordinator, "durum", change)
+
+
+def _looks_only_at(module: Any, is_seen: Callable[[list[str], str], bool]) -> None:
+    """Shape and values are checked in some tensors alone."""
+    _accepts_if(
+        module,
+        lambda self, name, t: (
+            not is_seen(list(self.glob), name) and (_not_finite(t) or t[:2] != ("F32", self.sekiller[name]))
+        ),
+    )
+
+
+@_breaks("sonuc.mismatch.nan-last", full=True, results=30)
+def looks_at_the_first_tensor(module: Any) -> None:
+    _looks_only_at(module, lambda names, name: name == names[0])
+
+
+@_breaks("sonuc.mismatch.shape-lora-b", full=True, results=30)
+def looks_at_lora_a(module: Any) -> None:
+    _looks_only_at(module, lambda names, name: "lora_B" not in name)
+
+
+@_breaks("sonuc.mismatch.nan-first", full=True, results=30)
+def looks_at_lora_b(module: Any) -> None:
+    _looks_only_at(module, lambda names, name: "lora_B" in name)
+
+
+@_breaks("sonuc.mismatch.shape-middle", full=True, results=30)
+def looks_at_both_ends(module: Any) -> None:
+    _looks_only_at(module, lambda names, name: name in (names[0], names[-1]))
+
+
+@_breaks("sonuc.future", full=True)
+def takes_the_round_after(module: Any) -> None:
+    def change(original: Any, self: Any, name: str, number: int, body: bytes) -> Any:
+        return original(self, name, self.tur if number == self.tur + 1 else number, body)
+
+    _around(module.Koordinator, "sonuc", change)
+
+
+@_breaks("sonuc.tur-negative", full=True)
+def reads_minus_1_as_the_current_round(module: Any) -> None:
+    def change(original: Any, self: Any, path: str, query: Any) -> Any:
+        return original(self, path, query | {"tur": str(self.koordinator.tur)} if query.get("tur") == "-1" else query)
+
+    _around(module.Istek, "_post", change)
+
+
+@_breaks("sonuc.refused-again", full=True)
+def remembers_who_was_refused(module: Any) -> None:
+    refused: set[tuple[str, int]] = set()
+
+    def result(original: Any, self: Any, name: str, number: int, body: bytes) -> Any:
+        if (name, number) in refused and number == self.tur:
+            raise module.Hata(409, "bu tur için gönderdiniz")
+        try:
+            return original(self, name, number, body)
+        except module.Hata as error:
+            if error.args[0] == 422:
+                refused.add((name, number))
+            raise
+
+    _around(module.Koordinator, "sonuc", result)
+
+
+@_breaks("sonuc.accepted-all", full=True)
+def answers_the_closing_result_with_the_next_round(module: Any) -> None:
+    _around(module.Koordinator, "sonuc", lambda original, self, *sent: original(self, *sent) | {"tur": self.tur})
+
+
+@_breaks("gorev.parca-kept", full=True)
+def slices_move_when_others_come(module: Any) -> None:
+    def change(original: Any, self: Any, name: str) -> Any:
+        told = original(self, name)
+        return told | {"parca": len(self.isciler) % self.en_az} if "parca" in told else told
+
+    _around(module.Koordinator, "gorev", change)
+
+
+def _damage(coordinator: Any) -> None:
+    next(iter(coordinator.glob.values()))[0] = math.nan
+    coordinator._yayinla()
+
+
+@_breaks("tur.finite", full=True)
+def publishes_nan(module: Any) -> None:
+    def change(original: Any, self: Any) -> None:
+        original(self)
+        _damage(self)
+
+    _around(module.Koordinator, "_tur_kapat", change)
+
+
+@_breaks("agirlik.finite")
+def begins_with_nan(module: Any) -> None:
+    def change(original: Any, self: Any, *asked: Any) -> None:
+        original(self, *asked)
+        _damage(self)
+
+    _around(module.Koordinator, "__init__", change)
+
+
+def ozet_of_the_first_round(module: Any) -> None:
+    """Of the recommended tur.ozet."""
+    first: list[str] = []
+
+    def change(original: Any, self: Any) -> Any:
+        told = original(self)
+        first.append(told["ozet"])
+        return told | {"ozet": first[0]}
+
+    _around(module.Koordinator, "durum", change)
+
+
+def describes_other_weights(module: Any) -> None:
+    """Of the recommended bilgi.weights."""
+    _told(module, "bilgi", agirlik_sha256="0" * 64)
+
+
+def describes_another_size(module: Any) -> None:
+    """Of the recommended bilgi.weights."""
+    _told(module, "bilgi", agirlik_boyutu=1)
+
+
+def describes_the_first_weights(module: Any) -> None:
+    """Of the recommended tur.bilgi."""
+    first: list[str] = []
+
+    def change(original: Any, self: Any) -> Any:
+        told = original(self)
+        first.append(told["agirlik_sha256"])
+        return told | {"agirlik_sha256": first[0]}
+
+    _around(module.Koordinator, "bilgi", change)
+
+
+def takes_everything(module: Any) -> None:
+    """What must not get into a round does."""
+    _around(module.Koordinator, "sonuc", lambda original, self, name, number, body: {"tamam": True, "tur": self.tur})
+
+
+def more_in_the_task(module: Any) -> None:
+    """Legitimate: a field of its own, which changes."""
+    turn = iter(range(10**9))
+    _around(
+        module.Koordinator, "gorev", lambda original, self, name: original(self, name) | {"kalan_saniye": next(turn)}
+    )
+
+
+def rate_of_zero(module: Any) -> None:
+    """Legitimate: the protocol has no bounds of lr."""
+    _told(module, "gorev", lr=0)
+
+
+def closes_later(module: Any, meanwhile: str = "task") -> None:
+    """Legitimate: the round is published some time after its last result.
+
+    ``meanwhile``: whoever asks gets a task whose result is answered 409, "bekle", or 503 (at every route).
+    """
+
+    def close(original: Any, self: Any) -> None:
+        def publish() -> None:
+            with self.kilit:
+                original(self)
+                self.kapaniyor = False
+
+        self.kapaniyor = True
+        timer = threading.Timer(0.3, publish)
+        timer.daemon = True
+        timer.start()
+
+    def result(original: Any, self: Any, name: str, number: int, body: bytes) -> Any:
+        if self.kapaniyor and _readable(module, body) is not None:
+            raise module.Hata(503 if meanwhile == "503" else 409, "tur kapanıyor")
+        return original(self, name, number, body)
+
+    def task(original: Any, self: Any, name: str) -> Any:
+        if self.kapaniyor and meanwhile == "503":
+            raise module.Hata(503, "tur kapanıyor")
+        if self.kapaniyor and meanwhile == "bekle":
+            return {"bekle": True, "tur": self.tur}
+        return original(self, name)
+
+    module.Koordinator.kapaniyor = False
+    for name, change in (("_tur_kapat", close), ("sonuc", result), ("gorev", task)):
+        _around(module.Koordinator, name, change)
+
+
+def of_one_nickname(module: Any) -> None:
+    """A coordinator whose key "gizli" belongs to "ali"."""
+    keyed(module)
+
+    def change(original: Any, self: Any, query: Any) -> Any:
+        if query.get("isci", "ali") != "ali":
+            raise module.Hata(401, "yetkisiz")
+        return original(self, query)
+
+    _around(module.Istek, "_isci", change)
 
 
 def keyed(module: Any, open_paths: tuple[str, ...] = ("/bilgi",), text: str = "yetkisiz") -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from service.coordinator import conformance_mutants as mutants
 from service.coordinator.conformance_mutants import MUTANTS, http_1_0, keyed, served, without_information
 from service.coordinator.minimal_process import Minimal
 
-from mingora_coordinator.conformance import command, cycle
+from mingora_coordinator.conformance import command, session
 
 pytestmark = pytest.mark.req("CONF-1")
 Run = Callable[..., tuple[int, dict[str, Any]]]
@@ -21,7 +22,7 @@ Run = Callable[..., tuple[int, dict[str, Any]]]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the command and gives its exit code and report."""
-    monkeypatch.setattr(cycle, "PATIENCE", 0.5)
+    monkeypatch.setattr(session, "PATIENCE", 0.5)
     target = tmp_path / "report.json"
 
     def asked(url: str, *words: str) -> tuple[int, dict[str, Any]]:
@@ -47,6 +48,7 @@ def test_the_minimal_coordinator_is_conformant_and_stays_as_it_was(tmp_path: Pat
         after = minimal.told("/durum")
         for field in ("tur", "bekleyen_sonuc", "ozet", "gunluk"):
             assert after[field] == before[field]
+        assert len(after["isciler"]) == 1
 
 
 @pytest.mark.req("MINI-1")
@@ -74,7 +76,7 @@ def test_one_result_a_round_is_conformant_too(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_a_broken_rule_is_found_by_its_check(name: str, run: Run) -> None:
     mutant = MUTANTS[name]
-    with served(mutant.mutate) as url:
+    with served(mutant.mutate, results=mutant.results) as url:
         code, report = run(url, *(["--full"] if mutant.full else []))
     failed = [check for check in report["checks"] if check["outcome"] == "failed"]
     assert code == 1
@@ -92,6 +94,73 @@ def test_what_is_recommended_fails_nobody(mutation: Callable[[Any], None], run: 
         assert {found[name] for name in found if name.startswith("bilgi.")} == {"notOffered"}
     else:
         assert found["general.http-1.1"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("mutation", "check"),
+    [
+        (mutants.ozet_of_the_first_round, "tur.ozet"),
+        (mutants.describes_other_weights, "bilgi.weights"),
+        (mutants.describes_another_size, "bilgi.weights"),
+        (mutants.describes_the_first_weights, "tur.bilgi"),
+    ],
+)
+def test_a_broken_recommendation_is_found_and_fails_nobody(
+    mutation: Callable[[Any], None], check: str, run: Run
+) -> None:
+    with served(mutation) as url:
+        code, report = run(url, "--full")
+    assert (code, outcomes(report)[check]) == (0, "failed")
+
+
+@pytest.mark.parametrize("mutation", [mutants.more_in_the_task, mutants.rate_of_zero])
+def test_what_the_protocol_leaves_open_is_no_fault(mutation: Callable[[Any], None], run: Run) -> None:
+    with served(mutation) as url:
+        code, report = run(url, "--full")
+    assert (code, [name for name, outcome in outcomes(report).items() if outcome == "failed"]) == (0, [])
+
+
+@pytest.mark.parametrize("results", [1, 2, 3])
+@pytest.mark.parametrize("meanwhile", ["task", "bekle", "503"])
+def test_a_round_may_be_published_later(
+    meanwhile: str, results: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "PATIENCE", 60.0)
+    with served(lambda module: mutants.closes_later(module, meanwhile), results=results) as url:
+        code, report = run(url, "--full")
+    found = outcomes(report)
+    assert (code, [name for name, outcome in found.items() if outcome == "failed"]) == (0, [])
+    assert {found[name] for name in ("tur.closes", "tur.published", "tur.end", "tur.end-result")} == {"passed"}
+
+
+def test_a_round_of_many_results_is_not_closed_and_no_fault(run: Run) -> None:
+    with served(results=40) as url:
+        code, report = run(url, "--full")
+    closes = next(check for check in report["checks"] if check["id"] == "tur.closes")
+    assert (code, closes["outcome"], closes["seen"]) == (0, "skipped", "needs more than 32 results")
+
+
+def test_what_a_live_round_may_have_taken_is_said_and_ends_the_test(run: Run) -> None:
+    with served(mutants.takes_everything) as url:
+        code, report = run(url)
+    last = report["checks"][-1]
+    assert (code, last["id"], last["outcome"]) == (1, "sonuc.unreadable", "failed")
+    assert "the round may contain it now" in last["seen"]
+
+
+@pytest.mark.req("COORD-4")
+def test_a_key_that_nobody_asks_for_is_no_fault(run: Run) -> None:
+    with served() as url:
+        code, report = run(url, "--key", "gizli")
+    found = outcomes(report)
+    assert (code, {found[name] for name in found if name.startswith("key.")}) == (0, {"skipped"})
+
+
+@pytest.mark.req("COORD-7")
+def test_a_key_of_one_nickname_cannot_be_used(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with served(mutants.of_one_nickname) as url:
+        assert run(url, "--key", "gizli") == (2, {})
+    assert "the key belongs to a nickname: give the shared key" in capsys.readouterr().err
 
 
 @pytest.mark.req("COORD-4")

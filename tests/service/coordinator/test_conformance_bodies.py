@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import safetensors
@@ -69,7 +71,7 @@ def test_another_adapter_differs_in_what_its_check_says(name: str, make: Make, a
     file = save(arrays)
     body = make(Adapter(file))
     found = difference(header(file), header(body))
-    if name in ("nan", "inf", "minus-inf"):
+    if name.startswith(("nan", "inf", "minus-inf")):
         assert found is None
         values = load(body)
         assert sum(int((~np.isfinite(array)).sum()) for array in values.values()) == 1
@@ -78,6 +80,33 @@ def test_another_adapter_differs_in_what_its_check_says(name: str, make: Make, a
     kinds = {"key": Difference.KEYS, "shape": Difference.SHAPE, "dtype": Difference.DTYPE}
     assert found[0] is kinds[name.split("-")[0]]
     assert load(body) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("first", "a.A"), ("middle", "b.B"), ("last", "c"), ("lora-b", "d.lora_B")]
+)
+def test_the_mistake_is_in_the_tensor_that_is_said(name: str, wrong: str) -> None:
+    arrays: Arrays = {"a.A": np.ones((2, 3), np.float32), "b.B": np.ones((3, 2), np.float32)}
+    if name == "lora-b":
+        arrays["d.lora_B"] = np.ones((3, 2), np.float32)
+    file = save(arrays | {"c": np.ones(4, np.float32)}) if name != "lora-b" else save(arrays)
+    adapter = Adapter(file)
+    names = [tensor.name for tensor in adapter.tensors]
+    makes = {own: make for own, _, make in OTHERS}
+    changed = makes[f"nan-{name}"](adapter)
+    assert Adapter(changed).damaged() == wrong, names
+    found = difference(header(file), header(makes[f"shape-{name}"](adapter)))
+    assert found is not None
+    assert found[1] == wrong
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_seen_in_every_dtype(dtype: type[np.floating[Any]], value: float) -> None:
+    arrays = {"a": np.ones(3, np.float32), "b": np.array([np.finfo(dtype).max, 0, -1], dtype)}
+    assert Adapter(save(arrays)).damaged() is None
+    arrays["b"][1] = value
+    assert Adapter(save(arrays)).damaged() == "b"
 
 
 def test_values_are_changed_only_as_far_as_plain_python_is_quick() -> None:

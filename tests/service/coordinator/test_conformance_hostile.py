@@ -105,6 +105,30 @@ def test_what_is_no_http_server_cannot_be_asked(
     assert "/durum: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("dribbled", [b"", b"\x16\x03\x03\x40\x00" + bytes(1 << 14)], ids=["silence", "a dribble"])
+def test_a_handshake_without_an_end_is_bounded(
+    dribbled: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "JSON_SECONDS", 0.3)
+    left = threading.Event()
+
+    def speak(connection: socket.socket) -> None:
+        try:
+            for byte in dribbled:
+                connection.sendall(bytes([byte]))
+                threading.Event().wait(0.01)
+            connection.settimeout(client.SILENCE - 10)
+            if connection.recv(1 << 16) == b"":
+                left.set()
+        except ConnectionError:
+            left.set()
+
+    with listening(speak) as url:
+        assert ask(url.replace("http:", "https:"), tmp_path) == (2, {})
+        assert left.wait(client.SILENCE)
+    assert "/durum: " in capsys.readouterr().err
+
+
 def _says(body: bytes, status: bytes = b"200 OK", headers: bytes = b"") -> Speak:
     answer = b"HTTP/1.1 %s\r\nContent-Length: %d\r\n%s\r\n" % (status, len(body), headers) + body
     return lambda connection: connection.sendall(answer)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from coordinator_support import Served
+from cryptography import x509
 from service.cli.test_cli_tls import LOOPBACK, certificate
 from service.coordinator.conformance_mutants import keyed, served
 from service.coordinator.minimal_process import EXAMPLE, Minimal
@@ -62,6 +63,16 @@ def test_our_coordinator_is_conformant_behind_a_key(tmp_path: Path) -> None:
         assert conformance(coordinator.url)[0] == 2
 
 
+@pytest.mark.req("COORD-7")
+def test_a_key_of_our_coordinator_that_belongs_to_a_nickname_is_recognized(tmp_path: Path) -> None:
+    with Served(tmp_path, "--key", "a-key-of-some-length") as coordinator:
+        words = [sys.executable, "-m", "mingora_coordinator", "key", "add", "ali", "--data-dir", str(coordinator.data)]
+        made = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=True)
+        code, output, errors = conformance(coordinator.url, MINGORA_COORDINATOR_KEY=made.stdout.split()[-1])
+    assert (code, output) == (2, "")
+    assert "the key belongs to a nickname: give the shared key" in errors
+
+
 @pytest.mark.req("COORD-4")
 def test_over_tls_by_an_authority_that_the_machine_trusts(tmp_path: Path) -> None:
     trusted, key = certificate(tmp_path, "coordinator", LOOPBACK)
@@ -72,7 +83,19 @@ def test_over_tls_by_an_authority_that_the_machine_trusts(tmp_path: Path) -> Non
         assert (code, unkept(output)) == (0, [])
         code, output, errors = conformance(url, "--key", "gizli")
         assert (code, output) == (2, "")
-        assert "certificate" in errors.lower()
+        assert "give the authority's certificate with --ca-file FILE" in errors
+        code, output, _ = conformance(url, "--key", "gizli", "--ca-file", str(trusted), "--json", "-")
+        assert (code, unkept(output)) == (0, [])
+        code, output, errors = conformance(url, "--key", "gizli", "--ca-file", str(key))
+        assert (code, output) == (2, "")
+        assert "--ca-file: no PEM certificates there" in errors
+    other, key = certificate(tmp_path, "other", x509.DNSName("koordinator.invalid"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(other, key)
+    with served(keyed, tls=context) as url:
+        code, output, errors = conformance(url, "--ca-file", str(other))
+        assert (code, output) == (2, "")
+        assert "its certificate isn't valid: " in errors
 
 
 def test_the_table_is_for_people(tmp_path: Path) -> None:

@@ -96,19 +96,6 @@ def order_409(session: Session) -> None:
     expect(answer.status == 409, "409", answer.shown)
 
 
-@check("sonuc.refused-again", Level.MANDATORY, GUIDE, "A worker whose result was answered 422 may send a valid one")
-def refused_again(session: Session) -> None:
-    name = session.name("duzelten")
-    answer, task = session.submit(session.adapter.without_matrix(), name)
-    if answer.status != 422:
-        raise Skipped("a result with a tensor missing wasn't answered 422")
-    answer = session.post(session.adapter.valid(2), isci=name, tur=task.round)
-    if answer.status == 409 and _round(session) != task.round:
-        raise Skipped("the round closed meanwhile")
-    expect(answer.status == 200, "200", answer.shown)
-    session.accepted.append((answer, task.round))
-
-
 @check("gorev.parca-kept", Level.MANDATORY, "Guide, step 2", "A worker keeps its parca when others come")
 def parca_kept(session: Session) -> None:
     reads.keeps_task(session, session.name("parca"), session.name("baska"))
@@ -173,6 +160,19 @@ def next_task(session: Session) -> None:
     sent = _closed(session)
     task = session.task(sent.name)
     expect(task.round > sent.round, f"a round after {sent.round}", str(task.round))
+
+
+@check("sonuc.refused-again", Level.MANDATORY, GUIDE, "A worker whose result was answered 422 may send a valid one")
+def refused_again(session: Session) -> None:
+    name = session.name("duzelten")
+    answer, task = session.submit(session.adapter.without_matrix(), name)
+    if answer.status != 422:
+        raise Skipped("a result with a tensor missing wasn't answered 422")
+    answer = session.post(session.adapter.valid(2), isci=name, tur=task.round)
+    if answer.status == 409 and _round(session) != task.round:
+        raise Skipped("the round closed meanwhile")
+    expect(answer.status == 200, "200", answer.shown)
+    session.accepted.append((answer, task.round))
 
 
 @check("tur.end", Level.MANDATORY, GOREV, "After the last round every worker is told bitti: true")
