@@ -1,4 +1,4 @@
-"""One HTTP exchange with the coordinator: its own connection, verified TLS, no redirect followed, bounded answers."""
+"""One HTTP exchange with the coordinator: its own connection, verified TLS, no redirect followed, answers in time."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import http.client
 import json
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import cast
 from urllib.parse import urlencode
 
 from mingora.answers import api_error, headers_of, read_all, why
 from mingora.errors import ApiError, LostAnswer, NotSent, TlsError, UsageProblem
-from mingora.response import WholeResponse
 from mingora_volunteer import __version__
 from mingora_volunteer.address import Address
+from mingora_volunteer.deadline import TimedResponse
 from mingora_volunteer.texts import _
 
 CONNECT_TIMEOUT = 10.0
 SILENCE_TIMEOUT = 120.0
+# For a whole answer, however slowly it dribbles in; of one that is streamed, for its head.
+ANSWER_TIMEOUT = 120.0
 MAX_ERROR_BYTES = 64 * 1024
 MAX_REASON = 300
 
@@ -51,9 +55,11 @@ class Exchanger:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         send: Sender | None = None,
+        streamed: bool = False,
     ) -> Iterator[http.client.HTTPResponse]:
         """Sends one request and gives its answer, whose body is still to be read; `send` writes the request's body.
 
+        The answer has `ANSWER_TIMEOUT` to be whole; the body of one that is `streamed` may take as long as it goes on.
         Raises `TransportError` without an answer, `ApiError` for every status from 300 on.
         """
         connection = self._connect()
@@ -61,6 +67,8 @@ class Exchanger:
             with self._answer(connection, method, path, query or {}, headers or {}, send) as response:
                 if response.status >= 300:
                     raise _refusal(response)
+                if streamed:
+                    response.lift_deadline(SILENCE_TIMEOUT)
                 yield response
         finally:
             connection.close()
@@ -73,7 +81,7 @@ class Exchanger:
         query: Mapping[str, str],
         headers: Mapping[str, str],
         send: Sender | None,
-    ) -> http.client.HTTPResponse:
+    ) -> TimedResponse:
         target = f"{self._address.base}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
@@ -84,7 +92,8 @@ class Exchanger:
                 # The coordinator may refuse a body half-way: what it says then is worth more than the broken pipe.
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):
                     send(connection)
-            return connection.getresponse()
+            connection.response_class = partial(TimedResponse, seconds=ANSWER_TIMEOUT)  # type: ignore[assignment]
+            return cast(TimedResponse, connection.getresponse())
         except (http.client.HTTPException, OSError) as error:
             text = _("No answer from {server}: {reason}")
             raise LostAnswer(text.format(server=self._address.origin, reason=why(error))) from error
@@ -107,7 +116,6 @@ class Exchanger:
             connection = http.client.HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT, context=self._context)
         else:
             connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT)
-        connection.response_class = WholeResponse
         try:
             connection.connect()
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # cut off, as by a server that is stopping

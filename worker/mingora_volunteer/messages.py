@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from mingora.errors import MingoraError
 from mingora_volunteer.texts import _
@@ -22,6 +22,7 @@ MAX_BATCH = 1024
 MAX_SEQUENCE = 131_072
 MAX_BATCH_TOKENS = 1 << 20
 MAX_SEED = (1 << 63) - 1
+MAX_RATE = 1.0
 MAX_RANK = 1024
 MAX_ALPHA = 65_536.0
 MAX_MODULES = 64
@@ -66,7 +67,7 @@ class Done:
 @dataclass(frozen=True)
 class Info:
     """`base_model` names the model that the coordinator trains on; `rank`, `alpha` and `modules` say how the LoRA
-    adapter sits on it. None is what the coordinator doesn't tell."""
+    adapter sits on it. None is what the coordinator doesn't tell in a way that can be used."""
 
     base_model: str | None = None
     rank: int | None = None
@@ -90,7 +91,7 @@ def task_of(data: Any) -> Task | Wait | Done:
         steps=_whole(fields, "ic_adim", 1, MAX_STEPS),
         batch=_whole(fields, "bs", 1, MAX_BATCH),
         sequence=_whole(fields, "seq", 2, MAX_SEQUENCE),
-        rate=_number(fields, "lr", 1.0),
+        rate=_number(fields, "lr", MAX_RATE),
         seed=_whole(fields, "tohum", 0, MAX_SEED),
         digest=str(fields.get("agirlik_sha256")),
     )
@@ -102,29 +103,25 @@ def task_of(data: Any) -> Task | Wait | Done:
 
 
 def info_of(data: Any) -> Info:
-    """The answer of `GET /bilgi`. Everything but `protokol` may be missing. Raises `BadAnswer`."""
+    """The answer of `GET /bilgi`. Everything but `protokol` is informational. Raises `BadAnswer`."""
     fields = _object(data, "/bilgi")
     if fields.get("protokol") != PROTOCOL:
         raise BadAnswer(_("The coordinator doesn't speak version {version} of the protocol.").format(version=PROTOCOL))
     name = fields.get("taban_model")
     base_model = name[:MAX_NAME] if isinstance(name, str) and name else None
-    adapter = _object(fields.get("adaptor", {}), "adaptor")
-    if adapter.get("yontem", "lora") != "lora":
-        raise BadAnswer(_("The coordinator's adapter isn't a LoRA."))
-    if adapter.get("dtype", "float32") != "float32":
-        raise BadAnswer(_("The coordinator's adapter isn't of float32 numbers."))
+    told = fields.get("adaptor")
+    adapter = told if isinstance(told, dict) else {}
+    rank, alpha, modules = (adapter.get(name) for name in ("r", "alfa", "hedef_moduller"))
     return Info(
         base_model,
-        rank=_whole(adapter, "r", 1, MAX_RANK) if "r" in adapter else None,
-        alpha=_number(adapter, "alfa", MAX_ALPHA) if "alfa" in adapter else None,
-        modules=_modules(adapter["hedef_moduller"]) if "hedef_moduller" in adapter else None,
+        rank=rank if _is_whole(rank, 1, MAX_RANK) else None,
+        alpha=float(alpha) if _is_number(alpha, MAX_ALPHA) else None,
+        modules=tuple(modules) if _are_modules(modules) else None,
     )
 
 
-def _modules(names: Any) -> tuple[str, ...]:
-    if not isinstance(names, list) or not 1 <= len(names) <= MAX_MODULES or not all(map(_is_module, names)):
-        raise _bad("hedef_moduller")
-    return tuple(names)
+def _are_modules(names: Any) -> TypeGuard[list[str]]:
+    return isinstance(names, list) and 1 <= len(names) <= MAX_MODULES and all(map(_is_module, names))
 
 
 def _is_module(name: Any) -> bool:
@@ -139,16 +136,24 @@ def _object(data: Any, what: str) -> Mapping[str, Any]:
 
 def _whole(fields: Mapping[str, Any], name: str, least: int, most: int) -> int:
     value = fields.get(name)
-    if type(value) is not int or not least <= value <= most:  # True is no number here
+    if not _is_whole(value, least, most):
         raise _bad(name)
     return value
 
 
+def _is_whole(value: Any, least: int, most: int) -> TypeGuard[int]:
+    return type(value) is int and least <= value <= most  # True is no number here
+
+
 def _number(fields: Mapping[str, Any], name: str, most: float) -> float:
     value: Any = fields.get(name)
-    if type(value) not in {int, float} or not 0 < value <= most:  # NaN isn't, either
+    if not _is_number(value, most):
         raise _bad(name)
     return float(value)
+
+
+def _is_number(value: Any, most: float) -> TypeGuard[float]:
+    return type(value) in {int, float} and 0 < value <= most  # NaN isn't, either
 
 
 def _bad(name: str) -> BadAnswer:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mingora.answers import headers_of, parsed, read_all, steps
+from mingora.answers import headers_of, read_all, steps
 from mingora.errors import ApiError, LostAnswer
 from mingora_volunteer import __version__
 from mingora_volunteer.exchange import Exchanger, Sender
@@ -22,8 +22,8 @@ MAX_JSON_BYTES = 256 * 1024
 MAX_ADAPTER_BYTES = 4 << 30
 MAX_QUESTION = 2000
 BINARY = "application/octet-stream"
-# What a coordinator without the recommended GET /bilgi answers to it.
-_NOT_THERE = frozenset({404, 405, 501})
+# What may become another answer by and by, or says that the key is wrong.
+_ABOUT_THE_REQUEST = frozenset({401, 408, 429})
 
 Progress = Callable[[int, int], None]
 
@@ -57,7 +57,8 @@ class Coordinator:
         try:
             return info_of(self._json("GET", "/bilgi"))
         except ApiError as error:
-            if error.status in _NOT_THERE:
+            there_is_none = 400 <= error.status < 500 and error.status not in _ABOUT_THE_REQUEST
+            if there_is_none or error.status == 501:
                 return Info()
             raise
 
@@ -74,7 +75,8 @@ class Coordinator:
         file.turn_to(digest)
         if not file.whole:
             try:
-                with self._exchanger.exchange("GET", "/agirlik", headers=file.range_headers()) as response:
+                headers = file.range_headers()
+                with self._exchanger.exchange("GET", "/agirlik", headers=headers, streamed=True) as response:
                     file.receive(response, progress)
             except ApiError as error:
                 if error.status == 416:  # what is here is no beginning of what is there
@@ -126,7 +128,14 @@ class Coordinator:
     ) -> Any:
         headers = {} if content_type is None else {"Content-Type": content_type, "Content-Length": str(size)}
         with self._exchanger.exchange(method, path, query=query, headers=headers, send=send) as response:
-            return parsed(response.status, read_all(response, MAX_JSON_BYTES))
+            body = read_all(response, MAX_JSON_BYTES)
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise BadAnswer(
+                _("The answer to {path} isn't JSON.").format(path=path),
+                hint=_("Is this the coordinator's address?"),
+            ) from error
 
 
 class _AdapterFile:

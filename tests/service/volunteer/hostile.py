@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -108,3 +109,23 @@ def without_end(status: int = 200) -> Answer:
             handler.wfile.write(b" " * 65536)
 
     return answer
+
+
+def dribble(status: int = 200) -> Answer:
+    """A body of a byte now and then, as long as somebody reads."""
+
+    def answer(handler: Handler) -> None:
+        handler.send_response(status)
+        handler.end_headers()
+        while True:
+            handler.wfile.write(b" ")
+            time.sleep(0.02)
+
+    return answer
+
+
+def continue_for_ever(handler: Handler) -> None:
+    """No answer, but one interim response after the other."""
+    while True:
+        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        time.sleep(0.02)

@@ -6,14 +6,25 @@ import hashlib
 import json
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from service.volunteer.hostile import HostileCoordinator, hang_up, refuse, say, send, without_end
+from service.volunteer.hostile import (
+    Handler,
+    HostileCoordinator,
+    continue_for_ever,
+    dribble,
+    hang_up,
+    refuse,
+    say,
+    send,
+    without_end,
+)
 
 from mingora.errors import ApiError, LostAnswer, NotSent
-from mingora_volunteer import protocol
+from mingora_volunteer import exchange, protocol
 from mingora_volunteer.address import parse_address
 from mingora_volunteer.exchange import Exchanger
 from mingora_volunteer.messages import BadAnswer, Done, Info, Task, Wait
@@ -66,7 +77,7 @@ def test_the_key_goes_with_every_request(hostile: HostileCoordinator, tmp_path: 
 
 
 @pytest.mark.req("VOL-1")
-@pytest.mark.parametrize("status", [404, 405, 501])
+@pytest.mark.parametrize("status", [400, 403, 404, 405, 409, 422, 501])
 def test_a_coordinator_need_not_have_bilgi(hostile: HostileCoordinator, coordinator: Coordinator, status: int) -> None:
     hostile.scripts["/bilgi"] = [refuse(status)]
     assert coordinator.info() == Info()
@@ -77,7 +88,8 @@ def test_a_coordinator_need_not_have_bilgi(hostile: HostileCoordinator, coordina
 def test_error_answers_have_the_coordinators_words(
     hostile: HostileCoordinator, coordinator: Coordinator, status: int
 ) -> None:
-    for path, call in (("/gorev", coordinator.task), ("/bilgi", coordinator.info)):
+    calls = {"/gorev": coordinator.task, "/bilgi": coordinator.info}
+    for path, call in list(calls.items())[: 2 if status in {401, 429, 500, 503} else 1]:
         hostile.scripts[path] = [refuse(status, "yetkisiz", Retry_After="7")]
         with pytest.raises(ApiError) as caught:
             call()
@@ -109,11 +121,20 @@ def test_answers_that_are_no_json_or_without_end_are_refused(
     hostile: HostileCoordinator, coordinator: Coordinator
 ) -> None:
     deep = b"[" * 100_000
-    for answer in (send(b""), send(b"<html>"), send(b"\xff"), send(deep), without_end(), hang_up):
+    for answer in (without_end(), hang_up):
         hostile.scripts["/gorev"] = [answer]
         with pytest.raises(LostAnswer):
             coordinator.task()
-    for answer in (say([]), say({}), say({"bekle": True}), say(TASK | {"ic_adim": 10**9})):
+    for answer in (
+        send(b""),
+        send(b"<html>"),
+        send(b"\xff"),
+        send(deep),
+        say([]),
+        say({}),
+        say({"bekle": True}),
+        say(TASK | {"ic_adim": 10**9}),
+    ):
         hostile.scripts["/gorev"] = [answer]
         with pytest.raises(BadAnswer):
             coordinator.task()
@@ -121,6 +142,36 @@ def test_answers_that_are_no_json_or_without_end_are_refused(
     with pytest.raises(ApiError) as caught:
         coordinator.task()
     assert caught.value.status == 503
+
+
+@pytest.mark.req("VOL-1")
+@pytest.mark.parametrize("status", [200, 503])
+def test_answers_that_dribble_without_end_have_a_deadline(
+    hostile: HostileCoordinator, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(exchange, "ANSWER_TIMEOUT", 0.5)
+    for answer in (dribble(status), continue_for_ever):
+        hostile.scripts = {"/gorev": [answer], "/agirlik": [answer]}
+        with pytest.raises(ApiError if status == 503 and answer is not continue_for_ever else LostAnswer):
+            coordinator.task()
+    with pytest.raises(LostAnswer):  # the head of an adapter has one as well
+        coordinator.adapter(DIGEST, ignore)
+
+
+@pytest.mark.req("VOL-1")
+def test_an_adapter_may_come_slowly(
+    hostile: HostileCoordinator, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "ANSWER_TIMEOUT", 1.0)
+
+    def slowly(handler: Handler) -> None:
+        handler.reply(200, b"", Content_Length=str(len(BYTES)))
+        for start in range(0, len(BYTES), len(BYTES) // 4):
+            time.sleep(0.4)
+            handler.wfile.write(BYTES[start : start + len(BYTES) // 4])
+
+    hostile.scripts["/agirlik"] = [slowly]
+    assert coordinator.adapter(DIGEST, ignore).read_bytes() == BYTES
 
 
 @pytest.mark.req("VOL-1")
@@ -248,7 +299,7 @@ def test_a_result_that_nobody_says_was_taken_is_unclear(
     (tmp_path / "result").write_bytes(b"x")
     for answer in (say({}), say({"tamam": False}), say([]), send(b""), hang_up):
         hostile.scripts["/sonuc"] = [answer]
-        with pytest.raises(LostAnswer):
+        with pytest.raises((LostAnswer, BadAnswer)):
             coordinator.send(0, tmp_path / "result", ignore)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,7 +67,8 @@ def test_a_task_without_a_field_is_refused(missing: str) -> None:
 
 
 WRONG_ADAPTERS: list[dict[str, Any]] = [
-    {"yontem": "full"}, {"dtype": "float16"}, {"r": 0}, {"r": 10**6}, {"r": "16"}, {"r": True}, {"alfa": 0},
+    {"yontem": "full"}, {"dtype": "float16"}, {"r": 0},
+    {"r": None}, {"r": 16.0}, {"alfa": None}, {"r": 10**6}, {"r": "16"}, {"r": True}, {"alfa": 0},
     {"alfa": -1}, {"alfa": float("inf")}, {"alfa": "32"}, {"hedef_moduller": []}, {"hedef_moduller": "all-linear"},
     {"hedef_moduller": ["q_proj"] * 65}, {"hedef_moduller": [".*"]}, {"hedef_moduller": ["(a+)+$"]},
     {"hedef_moduller": ["a.."]}, {"hedef_moduller": [1]}, {"hedef_moduller": ["a" * 201]},
@@ -75,9 +77,17 @@ WRONG_ADAPTERS: list[dict[str, Any]] = [
 
 @pytest.mark.req("VOL-1")
 @pytest.mark.parametrize("wrong", WRONG_ADAPTERS, ids=lambda wrong: str(wrong)[:40])
-def test_an_adapter_outside_the_limits_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(BadAnswer):
-        info_of(INFO | {"adaptor": ADAPTER | wrong})
+def test_what_cannot_be_used_of_an_adapters_description_is_not_told(wrong: dict[str, Any]) -> None:
+    (field,) = wrong
+    names = {"r": "rank", "alfa": "alpha", "hedef_moduller": "modules"}
+    told = replace(info_of(INFO), **{names[field]: None}) if field in names else info_of(INFO)
+    assert info_of(INFO | {"adaptor": ADAPTER | wrong}) == told
+
+
+@pytest.mark.req("VOL-1")
+@pytest.mark.parametrize("adapter", NO_VALUES)
+def test_an_adapter_that_is_not_described_is_not_told(adapter: Any) -> None:
+    assert info_of(INFO | {"adaptor": adapter}) == Info("Qwen/Qwen3-0.6B-Base")
 
 
 JSON = st.recursive(
