@@ -18,7 +18,7 @@ CHUNK = 1 << 20
 
 
 def read_tokens(path: Path, tokenizer: Any) -> torch.Tensor:
-    """The tokens of a UTF-8 text, without special ones: int32, shape (n,). Raises `UsageProblem`."""
+    """The tokens of a UTF-8 text, without special ones: int32, shape (n,), n > 0. Raises `UsageProblem`."""
     pieces: list[torch.Tensor] = []
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -31,7 +31,10 @@ def read_tokens(path: Path, tokenizer: Any) -> torch.Tensor:
         raise UsageProblem(
             _("--data {path} can't be read: {reason}").format(path=path, reason=error.strerror)
         ) from error
-    return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.int32)
+    tokens = torch.cat([torch.empty(0, dtype=torch.int32), *pieces])
+    if not len(tokens):
+        raise UsageProblem(_("--data {path}: there is no text in it.").format(path=path))
+    return tokens
 
 
 def batches(tokens: torch.Tensor, task: Task, name: str) -> Iterator[torch.Tensor]:

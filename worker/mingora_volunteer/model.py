@@ -28,7 +28,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors import SafetensorError, safe_open
 
 from mingora.errors import MingoraError, UsageProblem
-from mingora_volunteer.messages import MAX_MODULES, MAX_RANK, Info
+from mingora_volunteer.messages import MAX_MODULES, MAX_RANK, BadAnswer, Info
 from mingora_volunteer.texts import _
 
 MAX_INDEX_BYTES = 64 << 20
@@ -82,13 +82,22 @@ def _shards(index: Path) -> list[str]:
 def load_tokenizer(folder: Path) -> Any:
     """The model's own tokenizer. Raises `UsageProblem`."""
     try:
-        return transformers.AutoTokenizer.from_pretrained(
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
         )
+        files = list(tokenizer.vocab_files_names.values())
     except Exception as error:  # the libraries raise whatever a damaged file leads them to
         raise UsageProblem(
             _("--base-model {path}: the tokenizer can't be loaded: {reason}").format(path=folder, reason=_short(error))
         ) from error
+    if files and not any((folder / name).is_file() for name in files):  # the library makes an empty one up
+        raise UsageProblem(
+            _("--base-model {path}: there is no tokenizer in this folder.").format(path=folder),
+            hint=_("Copy the model's own tokenizer files there, such as {files}.").format(
+                files=", ".join(sorted(files))
+            ),
+        )
+    return tokenizer
 
 
 def precision(device: torch.device) -> torch.dtype:
@@ -96,9 +105,8 @@ def precision(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
 
 
-def build(folder: Path, lora: Lora, seed: int, device: torch.device) -> Any:
-    """The base model with a fresh adapter, as `tohum` makes it, in training mode. Raises `Unfit`, `UsageProblem`."""
-    torch.manual_seed(seed)
+def load_base(folder: Path, device: torch.device) -> Any:
+    """The base model. Raises `UsageProblem`."""
     loader: Any = transformers.AutoModelForCausalLM
     try:
         base, loading = loader.from_pretrained(
@@ -116,6 +124,15 @@ def build(folder: Path, lora: Lora, seed: int, device: torch.device) -> Any:
         ) from error
     if missing := sorted(loading["missing_keys"]):  # they would be random numbers
         raise UsageProblem(_("--base-model {path}: the weights lack {name}.").format(path=folder, name=missing[0]))
+    return base.to(device)
+
+
+def adapt(base: Any, lora: Lora, seed: int, folder: Path) -> Any:
+    """The base model with a fresh adapter, as `tohum` makes it, in training mode; `base` becomes a part of it.
+
+    Raises `Unfit`, after which `base` is as it was.
+    """
+    torch.manual_seed(seed)
     config = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,  # type: ignore[arg-type]
@@ -127,9 +144,8 @@ def build(folder: Path, lora: Lora, seed: int, device: torch.device) -> Any:
     try:
         model = get_peft_model(base, config)
     except ValueError as error:
-        raise _unfit(folder, ", ".join(lora.modules)) from error
-    model.train()
-    return model.to(device)
+        raise _unfit(folder, _("no module {names}.").format(names=", ".join(lora.modules))) from error
+    return model.train()
 
 
 def adapter_of(model: Any) -> dict[str, torch.Tensor]:
@@ -139,7 +155,10 @@ def adapter_of(model: Any) -> dict[str, torch.Tensor]:
 
 
 def read_adapter(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of an adapter file. Raises `Unfit` for what isn't safetensors of float32 numbers."""
+    """The tensors of an adapter file.
+
+    Raises `Unfit` for what isn't safetensors of float32 numbers, `BadAnswer` for numbers that aren't finite.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
@@ -147,6 +166,10 @@ def read_adapter(path: Path) -> dict[str, torch.Tensor]:
         raise Unfit(_("The coordinator's adapter is no safetensors file.")) from error
     if not all(tensor.dtype == torch.float32 for tensor in tensors.values()):
         raise Unfit(_("The coordinator's adapter isn't of float32 numbers."))
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+        raise BadAnswer(
+            _("The adapter that the coordinator gave out has numbers that aren't finite: the fault is there.")
+        )
     return tensors
 
 
@@ -156,7 +179,7 @@ def lora_of(info: Info, tensors: Mapping[str, torch.Tensor]) -> Lora:
     ranks = {tensor.shape[0] for tensor in found.values() if tensor.ndim == 2}
     rank = info.rank or (ranks.pop() if len(ranks) == 1 else 0)
     modules = info.modules or tuple(sorted(found))
-    if not 1 <= rank <= MAX_RANK or not 1 <= len(modules) <= MAX_MODULES:
+    if not found or not 1 <= rank <= MAX_RANK or not 1 <= len(modules) <= MAX_MODULES:
         raise Unfit(_("The coordinator's adapter isn't a LoRA."))
     return Lora(rank, info.alpha or ALPHA_PER_RANK * rank, modules)
 
@@ -164,15 +187,27 @@ def lora_of(info: Info, tensors: Mapping[str, torch.Tensor]) -> Lora:
 def place_adapter(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
     """Writes the tensors into the model. Names and shapes have to be exactly the model's: else `Unfit`."""
     own = adapter_of(model)
-    strange = sorted(own.keys() ^ tensors.keys()) or [n for n in sorted(own) if own[n].shape != tensors[n].shape]
-    if strange:
-        raise _unfit(folder, strange[0])
+    if missing := sorted(own.keys() - tensors.keys()):
+        raise _unfit(folder, _("it lacks {name}.").format(name=missing[0]))
+    if extra := sorted(tensors.keys() - own.keys()):
+        raise _unfit(folder, _("it has {name}, which this model hasn't.").format(name=extra[0]))
+    for name in sorted(own):
+        if own[name].shape != tensors[name].shape:
+            text = _("{name} has the shape {theirs}, and {own} in this model.")
+            theirs, here = list(tensors[name].shape), list(own[name].shape)
+            raise _unfit(folder, text.format(name=name, theirs=theirs, own=here))
     for name, parameter in own.items():
         parameter.copy_(tensors[name])
 
 
-def check_sizes(model: Any, tokens: torch.Tensor, sequence: int) -> None:
-    """Raises `Unfit` for sequences longer than the model takes, `UsageProblem` for tokens that it doesn't know."""
+def check_tokens(model: Any, tokens: torch.Tensor) -> None:
+    """Raises `UsageProblem` for tokens that the model doesn't know."""
+    if int(tokens.max()) >= model.get_input_embeddings().weight.shape[0]:
+        raise UsageProblem(_("The tokenizer in the base model's folder isn't this model's."))
+
+
+def check_sequence(model: Any, sequence: int) -> None:
+    """Raises `Unfit` for sequences longer than the model takes."""
     most = getattr(model.config, "max_position_embeddings", None)
     if isinstance(most, int) and sequence > most:
         raise Unfit(
@@ -180,8 +215,6 @@ def check_sizes(model: Any, tokens: torch.Tensor, sequence: int) -> None:
                 asked=sequence, most=most
             )
         )
-    if len(tokens) and int(tokens.max()) >= model.get_input_embeddings().weight.shape[0]:
-        raise UsageProblem(_("The tokenizer in the base model's folder isn't this model's."))
 
 
 def _short(error: Exception) -> str:

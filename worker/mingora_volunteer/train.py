@@ -7,7 +7,8 @@ a cosine rate from `lr` towards 0 over the steps, gradients clipped to the norm 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from mingora_volunteer.messages import Info, Task
 from mingora_volunteer.model import (
     MAX_REASON,
     Lora,
+    adapt,
     adapter_of,
-    build,
-    check_sizes,
+    check_sequence,
+    check_tokens,
+    load_base,
     load_tokenizer,
     lora_of,
     place_adapter,
@@ -40,7 +43,8 @@ LARGEST_NORM = 1.0
 class Trainer:
     """`name` is the volunteer's (it seeds the sampling), `folder` takes the result's file.
 
-    The model stays loaded from round to round; the optimiser begins each round anew.
+    Text and model are read here, before a coordinator counts on them, and stay from round to round; the optimiser
+    begins each round anew. Raises `UsageProblem` for a text or a model that can't be used.
     """
 
     def __init__(self, base_model: Path, data: Path, device: torch.device, name: str, folder: Path) -> None:
@@ -49,17 +53,32 @@ class Trainer:
         self._name = name
         self._result = folder / "result.safetensors"
         self._tokens = read_tokens(data, load_tokenizer(base_model))
+        with self._failures():
+            self._base: Any = load_base(base_model, device)
+        check_tokens(self._base, self._tokens)
         self._built: tuple[Lora, int] | None = None
         self._model: Any = None
 
     def train(self, task: Task, info: Info, adapter: Path, on_step: Callable[[int, int, float], None]) -> Path:
         """The trained adapter's file. `on_step(done, of, loss)` is called after each step.
 
-        Raises `Diverged`, `Unfit` when the adapter isn't for this base model, `UsageProblem` for too little data.
+        Raises `BadAnswer`, `Diverged`, `Unfit` when the adapter isn't for this base model, `UsageProblem` for too
+        little data.
         """
-        try:
+        with self._failures():
             self._prepare(task, info, adapter)
             self._run(task, on_step)
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in adapter_of(self._model).items()}
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+            raise _diverged()
+        save_file(tensors, self._result)
+        return self._result
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """What a device fails at, as `MingoraError`."""
+        try:
+            yield
         except torch.OutOfMemoryError as error:
             raise MingoraError(
                 _("The memory of {device} isn't enough for this training.").format(device=self._device),
@@ -68,20 +87,16 @@ class Trainer:
         except RuntimeError as error:  # what PyTorch says of a device that fails
             text = _("The training on {device} failed: {reason}")
             raise MingoraError(text.format(device=self._device, reason=str(error)[:MAX_REASON])) from error
-        tensors = {name: tensor.cpu().contiguous() for name, tensor in adapter_of(self._model).items()}
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
-            raise _diverged()
-        save_file(tensors, self._result)
-        return self._result
 
     def _prepare(self, task: Task, info: Info, adapter: Path) -> None:
         tensors = read_adapter(adapter)
         lora = lora_of(info, tensors)
         if self._built != (lora, task.seed):
-            self._built, self._model = None, None  # the old one's memory is free before the new one is made
-            self._model = build(self._base_model, lora, task.seed, self._device)
+            if self._model is not None:
+                self._base, self._built, self._model = self._model.unload(), None, None
+            self._model = adapt(self._base, lora, task.seed, self._base_model)
             self._built = (lora, task.seed)
-        check_sizes(self._model, self._tokens, task.sequence)
+        check_sequence(self._model, task.sequence)
         place_adapter(self._model, tensors, self._base_model)
 
     def _run(self, task: Task, on_step: Callable[[int, int, float], None]) -> None:

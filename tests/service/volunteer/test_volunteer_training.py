@@ -22,7 +22,7 @@ from mingora.errors import MingoraError, UsageProblem
 from mingora_volunteer import data
 from mingora_volunteer.data import batches, read_tokens
 from mingora_volunteer.loop import Diverged
-from mingora_volunteer.messages import Info, Task
+from mingora_volunteer.messages import BadAnswer, Info, Task
 from mingora_volunteer.model import Lora, Unfit, check_folder, load_tokenizer, lora_of, read_adapter
 from mingora_volunteer.train import Trainer, choose_device
 
@@ -165,6 +165,47 @@ def test_an_adapter_has_to_fit_exactly(
 
 
 @pytest.mark.req("VOL-1")
+def test_what_does_not_fit_is_named_and_how(trainer: Trainer, adapter: Path, tmp_path: Path) -> None:
+    whole = load_file(adapter)
+    name = min(whole)
+    other = tmp_path / "other.safetensors"
+    for tensors, told in (
+        ({each: whole[each] for each in whole if each != name}, f"it lacks {name}"),
+        (whole | {"x.weight": torch.zeros(1)}, "it has x.weight"),
+        (whole | {name: torch.zeros(RANK, 7)}, rf"{name} has the shape \[{RANK}, 7\], and \[{RANK}, 128\] in"),
+    ):
+        save_file(tensors, other)
+        with pytest.raises(Unfit, match=told):
+            trainer.train(TASK, INFO, other, ignore)
+    with pytest.raises(Unfit, match="no module absent"):
+        trainer.train(TASK, Info(modules=("absent",)), adapter, ignore)
+
+
+@pytest.mark.req("VOL-1")
+def test_weights_that_are_no_lora_are_said_to_be_none(trainer: Trainer, tmp_path: Path) -> None:
+    other = tmp_path / "other.safetensors"
+    save_file({"model.layers.0.self_attn.q_proj.weight": torch.zeros(4, 4)}, other)
+    for info in (Info(), INFO):
+        with pytest.raises(Unfit, match="isn't a LoRA"):
+            trainer.train(TASK, info, other, ignore)
+
+
+@pytest.mark.req("VOL-1")
+def test_another_adapter_takes_the_place_of_the_one_before(
+    trainer: Trainer, base_model: Path, adapter: Path, text: Path, tmp_path: Path
+) -> None:
+    """What the first one, of another shape, left on the model would change the second one's training."""
+    small = {name: each[:2] if "lora_A" in name else each[:, :2] for name, each in load_file(adapter).items()}
+    save_file({name: each.contiguous() for name, each in small.items()}, tmp_path / "small.safetensors")
+    trainer.train(TASK, Info(), tmp_path / "small.safetensors", ignore)
+    again = load_file(trainer.train(replace(TASK, seed=3), INFO, adapter, ignore))
+    (tmp_path / "new").mkdir()
+    new = Trainer(base_model, text, CPU, "ali", tmp_path / "new")
+    for name, tensor in load_file(new.train(replace(TASK, seed=3), INFO, adapter, ignore)).items():
+        assert torch.equal(tensor, again[name])
+
+
+@pytest.mark.req("VOL-1")
 @pytest.mark.parametrize("info", [replace(INFO, rank=8), replace(INFO, modules=("q_proj",)), Info(modules=("absent",))])
 def test_an_adapter_that_is_not_what_bilgi_says_is_refused(trainer: Trainer, adapter: Path, info: Info) -> None:
     with pytest.raises(Unfit):
@@ -180,10 +221,11 @@ def test_an_adapter_that_is_a_pickle_is_not_opened(trainer: Trainer, tmp_path: P
 
 @pytest.mark.req("VOL-1")
 def test_a_training_without_finite_numbers_has_no_result(trainer: Trainer, adapter: Path, tmp_path: Path) -> None:
-    tensors = {name: torch.full_like(tensor, math.nan) for name, tensor in load_file(adapter).items()}
-    save_file(tensors, tmp_path / "nan.safetensors")
-    with pytest.raises(Diverged):
-        trainer.train(TASK, INFO, tmp_path / "nan.safetensors", ignore)
+    for value, kind in ((3e38, Diverged), (math.nan, BadAnswer), (math.inf, BadAnswer)):
+        tensors = {name: torch.full_like(tensor, value) for name, tensor in load_file(adapter).items()}
+        save_file(tensors, tmp_path / "other.safetensors")
+        with pytest.raises(kind):
+            trainer.train(TASK, INFO, tmp_path / "other.safetensors", ignore)
     assert not (tmp_path / "result.safetensors").exists()
     assert trainer.train(TASK, INFO, adapter, ignore).exists()  # the next round is none the worse
 
@@ -220,10 +262,9 @@ def test_a_long_text_is_read_in_pieces(
     assert tokenizer.decode(pieces) == tokenizer.decode(whole) == text.read_text()
     (tmp_path / "odd").write_bytes("ğ\r\n中文\n".encode() * 500)
     assert tokenizer.decode(read_tokens(tmp_path / "odd", tokenizer)) == "ğ\r\n中文\n" * 500
-    (tmp_path / "empty").touch()
-    assert len(read_tokens(tmp_path / "empty", tokenizer)) == 0
     (tmp_path / "latin").write_bytes(b"caf\xe9")
-    for path in (tmp_path / "latin", tmp_path / "absent", tmp_path):
+    (tmp_path / "empty").touch()
+    for path in (tmp_path / "empty", tmp_path / "latin", tmp_path / "absent", tmp_path):
         with pytest.raises(UsageProblem):
             read_tokens(path, tokenizer)
 
@@ -272,6 +313,14 @@ def test_code_in_a_models_folder_is_never_run(copied: Path, text: Path, adapter:
     with pytest.raises(UsageProblem):
         Trainer(copied, text, CPU, "ali", tmp_path).train(TASK, INFO, adapter, ignore)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.req("VOL-1")
+def test_a_folder_without_a_tokenizer_is_not_taken_for_an_empty_text(copied: Path, text: Path, tmp_path: Path) -> None:
+    for file in copied.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UsageProblem, match="no tokenizer"):
+        Trainer(copied, text, CPU, "ali", tmp_path)
 
 
 @pytest.mark.req("VOL-1")
