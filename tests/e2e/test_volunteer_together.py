@@ -8,6 +8,7 @@ import json
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -310,3 +311,20 @@ def test_a_stop_finishes_or_abandons_the_round_as_asked(
     assert process.output.rstrip().endswith("Stopped.")
     assert process.output.count("was accepted") == accepted
     assert json.loads(get(url, "/durum"))["bekleyen_sonuc"] == ["ali"] * accepted
+
+
+def test_a_first_signal_ends_what_has_nothing_to_finish(start: Start, folder: Path) -> None:
+    """While the model is loaded, and while a coordinator that took the request says nothing for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        loading = volunteer(start, folder, url, "ali")
+        loading.says("Loading the model")
+        loading.process.send_signal(signal.SIGTERM)
+        assert loading.ends() == 0 and loading.output.rstrip().endswith("Stopped."), loading.output
+        assert "Trying again" not in loading.output
+        hanging = volunteer(start, folder, url, "ali")
+        connection, _peer = silent.accept()
+        with connection:
+            assert connection.recv(1000).startswith(b"GET /gorev")
+            hanging.process.send_signal(signal.SIGINT)
+            assert hanging.ends(100) == 0 and hanging.output.rstrip().endswith("Stopped."), hanging.output

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mingora.errors import ApiError, MingoraError, UsageProblem
-from mingora.output import harmless
 from mingora_volunteer.config import Question, Training, parse
-from mingora_volunteer.display import Display
+from mingora_volunteer.display import Display, one_line
 from mingora_volunteer.exchange import Exchanger
 from mingora_volunteer.gpu import Courtesy, NoFigures, gpu_percent
 from mingora_volunteer.loop import Volunteer
@@ -44,7 +43,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         display.note(_("Stopped."))
     except ApiError as error:
         if error.status == 401:
-            error.hint = _("The coordinator asks for a key, or for another one: see --key-file.")
+            error.hint = _key_hint()
         display.complain(error)
         return error.exit_code if error.status == 401 else 1
     except MingoraError as error:
@@ -57,13 +56,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _key_hint() -> str:
+    return _("The coordinator asks for a key, or for another one: see --key-file.")
+
+
 def _ask(given: Question) -> int:
     link = given.link
     coordinator = Coordinator(Exchanger(link.address, key=link.key, ca_file=link.ca_file), link.name, Path())
     try:
         number = coordinator.ask(given.text)
     except MingoraError as error:
-        print(harmless(_("iletilemedi (not delivered): {reason}").format(reason=error.message)), file=sys.stderr)
+        print(one_line(_("iletilemedi (not delivered): {reason}").format(reason=error.message)), file=sys.stderr)
+        if isinstance(error, ApiError) and error.status == 401:
+            print(f"  {_key_hint()}", file=sys.stderr)
+            return error.exit_code
         return 1
     print(
         _("Your question was delivered.") if number is None else _("Your question has number {no}.").format(no=number)
@@ -85,6 +91,9 @@ def _train(given: Training, display: Display) -> None:
 def _work(given: Training, display: Display, stop: Stop) -> None:
     link = given.link
     exchanger = Exchanger(link.address, key=link.key, ca_file=link.ca_file)
+    display.note(
+        _("Loading the model in {model} and the text in {data} …").format(model=given.base_model, data=given.data)
+    )
     if not sys.warnoptions:  # what libraries warn each other of is nothing a volunteer could change
         warnings.simplefilter("ignore")
     try:
@@ -100,7 +109,6 @@ def _work(given: Training, display: Display, stop: Stop) -> None:
     with tempfile.TemporaryDirectory(prefix="mingora-volunteer-") as name:
         folder = Path(name)
         coordinator = Coordinator(exchanger, link.name, folder, max_upload=given.max_upload)
-        display.note(_("Reading {path}.").format(path=given.data))
         trainer = Trainer(given.base_model, given.data, device, link.name, folder)
         courtesy = _courtesy(device, display) if given.pause_while_gpu_busy else lambda: None
         display.note(

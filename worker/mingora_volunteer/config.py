@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mingora.errors import UsageProblem
 from mingora_volunteer import __version__
@@ -144,6 +145,7 @@ def _add_link(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=_("file with the coordinator's key; without it {variable} is read").format(variable=KEY_VARIABLE),
     )
+    add("--key", "--anahtar", action=_RefusedKey, nargs="?", help=argparse.SUPPRESS)
     add("--ca-file", metavar="FILE", help=_("trust this authority's certificate (PEM) and no other"))
     add(
         "--version",
@@ -151,6 +153,16 @@ def _add_link(parser: argparse.ArgumentParser) -> None:
         version=f"mingora-volunteer {__version__}",
         help=_("show the version and exit"),
     )
+
+
+class _RefusedKey(argparse.Action):
+    """`--key VALUE`, as a coordinator takes it: refused in a sentence that doesn't repeat the value."""
+
+    def __call__(self, *_words: Any) -> None:
+        raise UsageProblem(
+            _("A key isn't taken from the command line, where every program on this machine can read it."),
+            hint=_("Use --key-file, or the variable {variable}.").format(variable=KEY_VARIABLE),
+        )
 
 
 def _link(given: argparse.Namespace, environ: Mapping[str, str]) -> Link:

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from mingora.errors import MingoraError
+from mingora.errors import ApiError, MingoraError, TransportError
 from mingora.output import bar_text, harmless, size_text
 from mingora_volunteer.texts import _
 
 REDRAW_SECONDS = 0.1
 SAME_TROUBLE_SECONDS = 60.0
+PLAIN_SECONDS = 60.0
 
 
 class Display:
@@ -24,28 +25,32 @@ class Display:
         self._clock = clock
         self._drawn: float | None = None
         self._trouble: tuple[str, float] | None = None
+        self._away = False
+        self._plain = ("", 0.0)  # what goes on, and when a line last told of it
 
     def note(self, text: str) -> None:
         """One line."""
-        self._write(f"{time.strftime('%H:%M:%S')}  {_one_line(text)}\n")
+        self._write(f"{time.strftime('%H:%M:%S')}  {one_line(text)}\n")
 
     def complain(self, error: MingoraError) -> None:
         """Why the program ends, and the remedy."""
-        self._write(f"mingora-volunteer: {_one_line(error.message)}\n")
+        self._write(f"mingora-volunteer: {one_line(error.message)}\n")
         if error.hint:
-            self._write(f"  {_one_line(error.hint)}\n")
+            self._write(f"  {one_line(error.hint)}\n")
 
     def trouble(self, error: MingoraError) -> None:
         """Something waiting may cure; the same again not before a minute has passed."""
         now = self._clock()
+        self._away |= isinstance(error, TransportError) or (isinstance(error, ApiError) and error.status >= 500)
         if self._trouble is None or self._trouble[0] != error.message or now - self._trouble[1] > SAME_TROUBLE_SECONDS:
             self._trouble = (error.message, now)
             self.note(_("{reason} Trying again.").format(reason=_sentence(error.message)))
 
     def relief(self) -> None:
-        """Says, once, that the trouble last told is over."""
-        if self._trouble is not None:
-            self._trouble = None
+        """The trouble is over; says so when the coordinator was away in it."""
+        self._trouble = None
+        if self._away:
+            self._away = False
             self.note(_("The coordinator answers again."))
 
     def downloading(self, done: int, total: int) -> None:
@@ -63,14 +68,23 @@ class Display:
         )
 
     def _bar(self, name: str, done: int, total: int, figures: str) -> None:
-        if not self._stream.isatty():
-            return
         now = self._clock()
+        if not self._stream.isatty():
+            self._line(name, figures, now)
+            return
         if self._drawn is not None and done < total and now - self._drawn < REDRAW_SECONDS:
             return
         bar = bar_text(name, done / total if total else 1.0, figures, _columns(self._stream))
         self._write(f"{bar}\x1b[K")
         self._drawn = now
+
+    def _line(self, name: str, figures: str, now: float) -> None:
+        """Where there is no terminal to draw on: a line now and then of what takes long."""
+        if name != self._plain[0]:
+            self._plain = (name, now)
+        elif now - self._plain[1] >= PLAIN_SECONDS:
+            self._plain = (name, now)
+            self.note(f"{name}: {figures}")
 
     def _write(self, text: str) -> None:
         clear = "" if self._drawn is None else "\r\x1b[K"
@@ -90,7 +104,8 @@ def _columns(stream: TextIO) -> int:
         return 80
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Somebody else's words on one line, without what steers a terminal."""
     return harmless(text).replace("\n", " ")
 
 

@@ -56,7 +56,10 @@ class DisplayPort(Protocol):
 
 
 class StopPort(Protocol):
+    """See `stop.Stop`."""
+
     requested: bool
+    finishing: str | None
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,9 @@ class Volunteer:
         self._answered = False
         self._base_model: str | None = None
         self._result: _Result | None = None
+        # The round last accepted, as number and digest, and whether its being asked for again was waited out.
+        self._accepted: tuple[int, str] | None = None
+        self._asked_again = False
 
     def run(self) -> None:
         """Works until the training is over or a stop is asked for; a result in hand is sent first.
@@ -120,22 +126,30 @@ class Volunteer:
             return True
         if isinstance(answer, Wait):
             self._wait(answer)
-        elif self._result is not None and self._result.task == answer:
-            self._deliver(self._result)
+        elif self._result is not None and _round(self._result.task) == _round(answer):
+            self._deliver(self._result)  # also when the coordinator gives another slice by now
         elif self._result is not None:
             text = _("The result of round {round} came too late.")
             self._display.note(text.format(round=self._result.task.round))
-            self._result = None
+            self._drop()
         else:
             self._polls = 0
+            self._heed_repetition(answer)
             self._work(answer)
         return False
+
+    def _heed_repetition(self, task: Task) -> None:
+        """A round whose result was accepted may be asked for again, as after a rollback, but ever less often."""
+        if _round(task) == self._accepted and not self._asked_again:
+            self._asked_again = True
+            raise BadAnswer(_("The coordinator asks again for a result that it accepted."))
+        self._asked_again = False
 
     def _wait(self, answer: Wait) -> None:
         if self._result is not None:
             if self._result.task.round == answer.round:
                 self._display.note(_("The result of round {round} has arrived.").format(round=answer.round))
-            self._result = None
+            self._drop()
         self._backoff.succeeded()
         self._display.relief()
         if self._polls == 0:
@@ -158,7 +172,13 @@ class Volunteer:
             text.format(round=task.round, rounds=task.rounds, part=task.part, parts=task.parts, steps=task.steps)
         )
         self._courtesy()
-        self._result = _Result(task, self._trainer.train(task, info, adapter, self._on_step))
+        self._stop.finishing = _("Stopping after this round. Ctrl-C once more abandons it.")
+        try:
+            self._result = _Result(task, self._trainer.train(task, info, adapter, self._on_step))
+        except BaseException:
+            self._stop.finishing = None
+            raise
+        self._stop.finishing = _("Stopping once the result is delivered. Ctrl-C once more abandons it.")
         self._deliver(self._result)
 
     def _on_step(self, done: int, total: int, loss: float) -> None:
@@ -173,22 +193,34 @@ class Volunteer:
             if _unauthorised(error) or not 400 <= error.status < 500:
                 raise
             # Without its result the round begins anew: at once when another has begun, else after a while.
-            self._result = None
+            self._drop()
             text = _("The result of round {round} wasn't taken: {reason}")
             self._display.note(text.format(round=result.task.round, reason=error.message))
             if error.status != 409:
                 self._pause(self._backoff.failed(error))
             return
-        self._result = None
-        self._backoff.succeeded()
+        self._drop()
+        if self._accepted != _round(result.task):
+            self._backoff.succeeded()
+        self._accepted = _round(result.task)
         self._display.relief()
         self._display.note(_("The result of round {round} was accepted.").format(round=result.task.round))
+
+    def _drop(self) -> None:
+        """There is no result in hand any more."""
+        self._result = None
+        self._stop.finishing = None
 
     def _pause(self, seconds: float) -> None:
         """Sleeps, unless a stop is asked for and no result waits to be sent."""
         end = self._clock() + seconds
         while (self._result is not None or not self._stop.requested) and (left := end - self._clock()) > 0:
             self._sleep(min(left, TICK_SECONDS))
+
+
+def _round(task: Task) -> tuple[int, str]:
+    """What makes two tasks one round, for which one result is wanted."""
+    return task.round, task.digest
 
 
 def _unauthorised(error: MingoraError) -> bool:

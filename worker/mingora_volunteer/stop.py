@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the round at hand is finished, or abandoned, as asked; a second signal always abandons it."""
+"""Ctrl-C and SIGTERM: what is at hand is finished, or abandoned, as asked; a second signal always abandons it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import os
 import signal
 import sys
 
-from mingora_volunteer.texts import _
-
 
 class Abandoned(BaseException):
-    """The round is given up. Nothing on the way may take it for an error of its own."""
+    """The work is given up. Nothing on the way may take it for an error of its own."""
 
 
 class Stop:
-    """`requested` is for the loop to look at; `at_once` makes the first signal abandon the round."""
+    """`requested` is for the loop to look at; `at_once` makes the first signal abandon the round.
+
+    `finishing` is what a first signal says while there is work to finish; None while there is none, as when the model
+    is loaded or the coordinator waited for: then the first one ends the program wherever it is.
+    """
 
     def __init__(self, *, at_once: bool = False) -> None:
         self.requested = False
+        self.finishing: str | None = None
         self._at_once = at_once
-        self._notice = _("Stopping after this round. Ctrl-C once more abandons it.") + "\n"
         self._over = False
 
     def install(self) -> None:
@@ -31,14 +33,15 @@ class Stop:
             signal.signal(signal.SIGHUP, lambda _number, _frame: self.ask())
 
     def ask(self) -> None:
-        """One signal. Raises `Abandoned` wherever the program is when the round isn't to be finished."""
+        """One signal. Raises `Abandoned` wherever the program is when nothing is to be finished."""
         if self._over:
             return
-        if self._at_once or self.requested:
+        notice = self.finishing
+        if self._at_once or self.requested or notice is None:
             raise Abandoned
         self.requested = True
         with contextlib.suppress(OSError):  # print() can't be called from within print()
-            os.write(2, ("\n" * os.isatty(2) + self._notice).encode(errors="replace"))
+            os.write(2, ("\n" * os.isatty(2) + notice + "\n").encode(errors="replace"))
 
     def over(self) -> None:
         """The program ends by itself now: further signals have nothing to stop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -101,8 +102,28 @@ def test_a_wrong_address_is_told_at_once(volunteer: Start, hostile: HostileCoord
     assert ran.code == 1 and "404" in ran.err
     ran = volunteer(url="http://localhost:1")
     assert ran.code == 2 and "not encrypted" in ran.err
-    hostile.scripts = {"/gorev": [say({"bekle": True})]}
-    assert volunteer().code == 1
+    for answer in (say({"bekle": True}), send(b"<html>"), send(b"")):
+        hostile.scripts = {"/gorev": [answer]}
+        assert volunteer().code == 1
+
+
+@pytest.mark.req("VOL-1")
+def test_what_is_wrong_here_is_found_before_a_slice_is_taken(
+    volunteer: Start, hostile: HostileCoordinator, base_model: Path, tmp_path: Path
+) -> None:
+    broken, empty = Path(shutil.copytree(base_model, tmp_path / "broken")), tmp_path / "empty.txt"
+    (broken / "model.safetensors").write_bytes(b"\xff" * 100)
+    empty.touch()
+    for words, told in ((("--base-model", str(broken)), "can't be loaded"), (("--data", str(empty)), "no text")):
+        ran = volunteer(*words)
+        assert ran.code == 2 and told in ran.err and "Loading the model" in ran.err.splitlines()[0]
+    assert hostile.seen == []
+
+
+@pytest.mark.req("VOL-1", "COORD-4")
+def test_a_key_on_the_command_line_is_answered_with_where_it_belongs(volunteer: Start) -> None:
+    ran = volunteer("--key", KEY)
+    assert ran.code == 2 and "--key-file" in ran.err
 
 
 @pytest.mark.req("VOL-1")
@@ -149,6 +170,10 @@ def test_a_question_is_delivered_or_said_not_to_be(volunteer: Start, hostile: Ho
         assert ran.code == 1 and "iletilemedi" in ran.err and reason in ran.err
     ran = volunteer("ask", "Ne zaman?", url="http://127.0.0.1:1")
     assert ran.code == 1 and "iletilemedi" in ran.err
+    hostile.scripts["/soru"] = [refuse(400, "uzun\nYour question has number 8.\ttab"), refuse(401, "yetkisiz")]
+    assert volunteer("ask", "?").err.count("\n") == 1
+    ran = volunteer("ask", "?")
+    assert ran.code == 3 and "iletilemedi" in ran.err and "--key-file" in ran.err
 
 
 @pytest.mark.req("VOL-1")

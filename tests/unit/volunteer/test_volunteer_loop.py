@@ -265,8 +265,9 @@ def test_the_second_signal_abandons_the_round_and_one_does_when_that_is_asked_fo
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     stop = Stop()
-    stop.ask()
-    assert stop.requested and "Ctrl-C" in capfd.readouterr().err
+    world = World([TASK], trainings=[stop.ask])
+    assert work(world, stop).done("send") == ["send 0 result-0"]
+    assert "after this round" in capfd.readouterr().err
     with pytest.raises(Abandoned):
         stop.ask()
     stop.over()
@@ -278,9 +279,60 @@ def test_the_second_signal_abandons_the_round_and_one_does_when_that_is_asked_fo
     assert world.done("send") == []
 
 
-UNCLEAR: list[Any] = [LostAnswer("cut"), NotSent("away"), ApiError("http_500", 500, "oops")]
+@pytest.mark.req("VOL-1")
+def test_a_stop_says_what_is_finished_and_ends_at_once_what_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+    stop = Stop()
+    for world in (
+        World([stop.ask]),
+        World([TASK], adapters=[stop.ask]),
+        World([Wait(0)], on_sleep=stop.ask),
+        World([NotSent("away")], on_sleep=stop.ask),
+        World([TASK, Wait(0)], on_sleep=stop.ask),
+        World([TASK, NEXT], trainings=[Diverged("not finite")], on_sleep=stop.ask),
+        World([TASK, TASK], sends=[ApiError("refused", 422, "no")], on_sleep=stop.ask),
+    ):
+        with pytest.raises(Abandoned):
+            work(world, stop)
+        assert capfd.readouterr().err == ""
+    world = World([TASK, TASK], sends=[LostAnswer("cut")])
+
+    def once() -> None:
+        if not stop.requested:
+            stop.ask()
+
+    world.on_sleep = once
+    assert work(world, stop).done("send") == ["send 0 result-0"] * 2
+    assert "once the result is delivered" in capfd.readouterr().err
+
+
+@pytest.mark.req("VOL-1")
+def test_a_result_is_delivered_also_when_its_worker_has_another_slice_by_now() -> None:
+    world = work(World([TASK, replace(TASK, part=2, parts=4)], sends=[LostAnswer("cut")]))
+    assert world.done("train", "send") == ["train 0 on adapter-a", *["send 0 result-0"] * 2]
+    rolled_back = replace(TASK, digest="c" * 64)
+    world = work(World([TASK, rolled_back, rolled_back], sends=[LostAnswer("cut")]))
+    assert world.done("train", "send") == ["train 0 on adapter-a", "send 0 result-0", "train 0 on adapter-c",
+                                           "send 0 result-0"]  # fmt: skip
+
+
+@pytest.mark.req("VOL-1")
+def test_a_round_that_was_accepted_is_trained_again_ever_less_often() -> None:
+    stop = Stop()
+    world = World([TASK] * 1000)
+
+    def look() -> None:
+        stop.requested = world.slept > 600
+
+    world.on_sleep = look
+    work(world, stop)
+    assert 15 < len(world.done("train")) < 40
+    assert "trouble: The coordinator asks again for a result that it accepted." in world.said
+    assert work(World([TASK, NEXT, Done()])).slept == 0
+
+
+UNCLEAR: list[Any] = [LostAnswer("cut"), BadAnswer("no JSON"), NotSent("away"), ApiError("http_500", 500, "oops")]
 REFUSED: list[Any] = [ApiError("refused", status, "no") for status in (400, 409, 422, 429)]
-ANSWERS: list[Any] = [TASK, NEXT, Wait(0), Wait(1), BadAnswer("?"), *UNCLEAR]
+ANSWERS: list[Any] = [TASK, replace(TASK, part=2), NEXT, Wait(0), Wait(1), BadAnswer("?"), *UNCLEAR]
 
 
 @pytest.mark.req("VOL-1")

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from mingora.errors import InsecureServer, MingoraError, UsageProblem
+from mingora.errors import ApiError, InsecureServer, LostAnswer, MingoraError, NotSent, UsageProblem
 from mingora_volunteer import display as display_module
 from mingora_volunteer.address import parse_address
 from mingora_volunteer.config import Question, Training, parse
 from mingora_volunteer.display import Display
 from mingora_volunteer.gpu import Courtesy, NoFigures, gpu_percent
+from mingora_volunteer.loop import Diverged
+from mingora_volunteer.messages import BadAnswer
 from mingora_volunteer.texts import volunteer_language
 
 INSECURE = [
@@ -113,6 +115,21 @@ def test_the_key_comes_from_a_file_or_the_environment_and_is_never_shown(
 
 
 @pytest.mark.req("VOL-1", "COORD-4")
+@pytest.mark.parametrize(
+    "form", [["--key", "a-secret"], ["--key=a-secret"], ["--anahtar", "a-secret"], ["--key", "-a-secret"]]
+)
+@pytest.mark.parametrize("question", [[], ["ask", "Ne zaman?"]])
+def test_a_key_on_the_command_line_is_refused_and_not_repeated(
+    words: list[str], form: list[str], question: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [*question, *words[:4], *form] if question else [*form, *words]
+    with pytest.raises(UsageProblem) as caught:
+        parse(line, {"MINGORA_COORDINATOR_KEY": "x"})
+    assert "--key-file" in str(caught.value.hint) and "MINGORA_COORDINATOR_KEY" in str(caught.value.hint)
+    assert "a-secret" not in caught.value.message + str(caught.value.hint) + capsys.readouterr().err
+
+
+@pytest.mark.req("VOL-1", "COORD-4")
 @pytest.mark.parametrize("key", ["two words", "a\r\nX: y", "anahtarı", "k" * 1025, "\n", "a\x00b"])
 def test_a_key_that_no_header_can_carry_is_refused(words: list[str], tmp_path: Path, key: str) -> None:
     file = tmp_path / "key"
@@ -161,11 +178,43 @@ def test_the_same_trouble_is_told_once_a_minute_and_its_end_once() -> None:
     stream = io.StringIO()
     shown = Display(stream, lambda: now)
     for now in range(0, 130, 10):  # noqa: B007 - the clock reads it
-        shown.trouble(MingoraError("It can't be reached"))
+        shown.trouble(NotSent("It can't be reached"))
     shown.relief()
     shown.relief()
     assert stream.getvalue().count("It can't be reached. Trying again.") == 2
     assert stream.getvalue().count("answers again") == 1
+
+
+@pytest.mark.req("VOL-1")
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (LostAnswer("cut"), True), (ApiError("http_503", 503, "busy"), True), (ApiError("http_429", 429, "no"), False),
+        (Diverged("not finite"), False), (BadAnswer("another digest"), False),
+    ],
+)  # fmt: skip
+def test_a_coordinator_answers_again_only_when_it_was_away(error: MingoraError, away: bool) -> None:
+    stream = io.StringIO()
+    shown = Display(stream, lambda: 0.0)
+    shown.trouble(error)
+    shown.relief()
+    shown.trouble(error)  # told again: the one before is over
+    assert stream.getvalue().count("Trying again") == 2
+    assert ("answers again" in stream.getvalue()) == away
+
+
+@pytest.mark.req("VOL-1")
+def test_without_a_terminal_a_line_now_and_then_tells_of_the_progress() -> None:
+    now = 0.0
+    stream = io.StringIO()
+    shown = Display(stream, lambda: now)
+    for step in range(200):
+        now = step * 10.0
+        shown.training(step + 1, 200, 2.5)
+    assert "Training: 7 of 200, loss 2.500\n" in stream.getvalue()
+    assert stream.getvalue().count("\n") == 33
+    shown.uploading(1, 2)
+    assert stream.getvalue().count("\n") == 33
 
 
 @pytest.mark.req("VOL-1")
