@@ -35,34 +35,40 @@ class Hata(Exception):
     """İşçiye verilecek hata: HTTP durum kodu ve açıklama."""
 
 
+def sart(kosul: bool, kod: int, aciklama: str) -> None:
+    """Koşul tutmuyorsa Hata verir."""
+    if not kosul:
+        raise Hata(kod, aciklama)
+
+
 def safetensors_oku(govde: bytes) -> dict[str, Tensor]:
-    """Gövdeyi çözer; biçime harfi harfine uymayan gövde (pickle, zip, eksik, fazla...) ValueError verir."""
+    """Gövdeyi çözer; biçime harfi harfine uymayan gövde (pickle, zip, eksik, fazla...) 400'dür."""
     uzunluk = int.from_bytes(govde[:8], "little")
     baslik, veri = govde[8 : 8 + uzunluk], govde[8 + uzunluk :]
-    if len(baslik) != uzunluk or not baslik.startswith(b"{") or not baslik.rstrip(b" ").endswith(b"}"):
-        raise ValueError("başlık eksik ya da JSON nesnesi değil")
-    girdiler = json.loads(baslik.decode("utf-8"), object_pairs_hook=_tekil, parse_int=_tamsayi, parse_float=_tamsayi,
-                          parse_constant=_tamsayi)  # fmt: skip
+    sart(len(baslik) == uzunluk and baslik[:1] == b"{" and baslik.rstrip(b" ")[-1:] == b"}", 400, "safetensors değil")
+    try:
+        girdiler = json.loads(baslik.decode("utf-8"), object_pairs_hook=_tekil, parse_int=_tamsayi,
+                              parse_float=_tamsayi, parse_constant=_tamsayi)  # fmt: skip
+    except (ValueError, RecursionError):
+        raise Hata(400, "başlık safetensors'un JSON'u değil") from None
     ust_veri = girdiler.pop("__metadata__", {})  # yalnızca denetlenir, yeniden yayınlanmaz
-    if type(ust_veri) is not dict or any(type(deger) is not str for deger in ust_veri.values()):
-        raise ValueError("__metadata__ metin sözlüğü değil")
+    tamam = type(ust_veri) is dict and all(type(metin) is str for metin in ust_veri.values())
+    sart(tamam, 400, "__metadata__ metin sözlüğü değil")
+    sirali = []
     for ad, girdi in girdiler.items():
-        if not ad.isprintable() or type(girdi) is not dict or set(girdi) != {"dtype", "shape", "data_offsets"}:
-            raise ValueError("tensör girdisi bozuk")
-        if type(girdi["dtype"]) is not str or girdi["dtype"] not in BIT:
-            raise ValueError("dtype tanınmıyor")
-        for liste, en_cok in ((girdi["shape"], 64), (girdi["data_offsets"], 2)):
-            if type(liste) is not list or len(liste) > en_cok or any(type(sayi) is not int for sayi in liste):
-                raise ValueError("şekil ya da konum tam sayı listesi değil")
+        match girdi:
+            case {"dtype": str(dtype), "shape": [*sekil], "data_offsets": [bas, son]}:
+                tamam = len(girdi) == 3 and ad.isprintable() and dtype in BIT and len(sekil) <= 64
+                sart(tamam and {type(sayi) for sayi in (*sekil, bas, son)} == {int}, 400, "tensör girdisi bozuk")
+                sirali.append((bas, son, ad, dtype, sekil))
+            case _:
+                raise Hata(400, "tensör girdisi bozuk")
     tensorler, konum = {}, 0
-    for ad, girdi in sorted(girdiler.items(), key=lambda cift: cift[1]["data_offsets"]):
-        bayt, kalan = divmod(math.prod(girdi["shape"]) * BIT[girdi["dtype"]], 8)
-        if kalan or girdi["data_offsets"] != [konum, konum + bayt]:
-            raise ValueError("tensörler veriyi boşluksuz doldurmuyor")
-        tensorler[ad] = (girdi["dtype"], girdi["shape"], veri[konum : konum + bayt])
-        konum += bayt
-    if konum != len(veri):
-        raise ValueError("veri eksik ya da fazla")
+    for bas, son, ad, dtype, sekil in sorted(sirali):
+        dolu = bas == konum and 8 * (son - bas) == math.prod(sekil) * BIT[dtype]
+        sart(dolu, 400, "tensörler veriyi boşluksuz doldurmuyor")
+        tensorler[ad], konum = (dtype, sekil, veri[bas:son]), son
+    sart(konum == len(veri), 400, "veri eksik ya da fazla")
     return tensorler
 
 
@@ -94,8 +100,7 @@ class Koordinator:
 
     def __init__(self, baslangic: bytes, toplam_tur: int, en_az: int) -> None:
         tensorler = safetensors_oku(baslangic)
-        if any(dtype != "F32" for dtype, _, _ in tensorler.values()):
-            raise ValueError("başlangıç adaptörü float32 olmalı")
+        sart(all(dtype == "F32" for dtype, _, _ in tensorler.values()), 422, "başlangıç adaptörü float32 olmalı")
         self.sekiller = {ad: sekil for ad, (_, sekil, _) in tensorler.items()}
         self.glob = {ad: array.array("f", baytlar) for ad, (_, _, baytlar) in tensorler.items()}
         self.toplam_tur, self.en_az, self.tur, self.kilit = toplam_tur, en_az, 0, threading.Lock()
@@ -144,17 +149,11 @@ class Koordinator:
 
     def sonuc(self, isci: str, tur: int, govde: bytes) -> dict[str, Any]:
         """Denetimlerin sırası bağlayıcıdır: 400 (okunamıyor), 409 (tur), 422 (içerik)."""
-        try:
-            tensorler = safetensors_oku(govde)
-        except (ValueError, RecursionError):
-            raise Hata(400, "gövde safetensors değil") from None
+        tensorler = safetensors_oku(govde)
         with self.kilit:
-            if self.tur >= self.toplam_tur:
-                raise Hata(409, "eğitim bitti")
-            if tur != self.tur:
-                raise Hata(409, "tur uyuşmuyor")
-            if isci in self.sonuclar:
-                raise Hata(409, "bu tur için sonucunuz var")
+            sart(self.tur < self.toplam_tur, 409, "eğitim bitti")
+            sart(tur == self.tur, 409, "tur uyuşmuyor")
+            sart(isci not in self.sonuclar, 409, "bu tur için sonucunuz var")
             self.sonuclar[isci] = self._dogrula(tensorler)
             self.yuklenen += len(govde)
             if len(self.sonuclar) >= self.en_az:
@@ -162,15 +161,12 @@ class Koordinator:
             return {"tamam": True, "tur": tur}
 
     def _dogrula(self, tensorler: dict[str, Tensor]) -> Degerler:
-        if set(tensorler) != set(self.glob):
-            raise Hata(422, "anahtar kümesi uyuşmuyor")
+        sart(set(tensorler) == set(self.glob), 422, "anahtar kümesi uyuşmuyor")
         for ad, (dtype, sekil, _) in tensorler.items():
-            if (dtype, sekil) != ("F32", self.sekiller[ad]):
-                raise Hata(422, f"şekil ya da dtype uyuşmuyor: {ad}")
+            sart((dtype, sekil) == ("F32", self.sekiller[ad]), 422, f"şekil ya da dtype uyuşmuyor: {ad}")
         degerler = {ad: array.array("f", baytlar) for ad, (_, _, baytlar) in tensorler.items()}
-        for ad, dizi in degerler.items():
-            if not math.isfinite(sum(dizi)):  # çift duyarlıklı toplam taşmaz: sonlu değilse içinde NaN ya da Inf var
-                raise Hata(422, f"sonlu olmayan değer: {ad}")
+        for ad, dizi in degerler.items():  # çift duyarlıklı toplam taşmaz: sonlu değilse içinde NaN ya da Inf var
+            sart(math.isfinite(sum(dizi)), 422, f"sonlu olmayan değer: {ad}")
         return degerler
 
     def _tur_kapat(self) -> None:
@@ -197,60 +193,68 @@ class Istek(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._yanitla(self._post)
 
+    def send_error(self, code: int, *_: Any, **__: Any) -> None:
+        """Kütüphanenin HTML hatalarının yerine: başka yöntemler (PUT, HEAD...) ve okunamayan istekler."""
+        self.close_connection = True
+        if code == 501:
+            return self._gonder(405, {"hata": "yalnızca GET ve POST"}, Allow="GET, POST")
+        return self._gonder(code, {"hata": "istek okunamıyor"})
+
     def _get(self, yol: str, sorgu: dict[str, str]) -> Any:
-        koordinator = self.koordinator
         if yol == "/gorev":
-            return koordinator.gorev(self._isci(sorgu))
-        yollar = {"/bilgi": koordinator.bilgi, "/durum": koordinator.durum, "/agirlik": koordinator.agirlik}
-        if yol not in yollar:
-            raise Hata(404, "böyle bir yol yok")
-        return yollar[yol]()
+            return self.koordinator.gorev(self._isci(sorgu))
+        yollar = {"/bilgi": Koordinator.bilgi, "/durum": Koordinator.durum, "/agirlik": Koordinator.agirlik}
+        sart(yol in yollar, 404, "böyle bir yol yok")
+        return yollar[yol](self.koordinator)
 
     def _post(self, yol: str, sorgu: dict[str, str]) -> Any:
-        uzunluk = self.headers.get("Content-Length", "0")
-        if "Transfer-Encoding" in self.headers or not (uzunluk.isascii() and uzunluk.isdigit()):
-            self.close_connection = True
-            raise Hata(400, "Content-Length gerekli")
-        if len(uzunluk) > 15 or not 0 < int(uzunluk) <= 2 * len(self.koordinator.baytlar) + (1 << 20):
-            self.close_connection = True
-            raise Hata(413, "gövde boş ya da çok büyük")  # karar başlıktan verilir: gövde belleğe alınmaz
-        govde, tur = self.rfile.read(int(uzunluk)), sorgu.get("tur", "")
-        if yol != "/sonuc":
-            raise Hata(404, "böyle bir yol yok")
-        if not (tur.isascii() and tur.isdigit() and len(tur) <= 9):
-            raise Hata(400, "tur parametresi gerekli: 0 ya da büyük bir tam sayı")
+        uzunluk, tur = self.headers.get("Content-Length", "0"), sorgu.get("tur", "")
+        kapali, self.close_connection = self.close_connection, True  # gövde okunana dek: hatada bağlantı kapanır
+        sart("Transfer-Encoding" not in self.headers and _sayi(uzunluk), 400, "Content-Length gerekli")
+        en_cok = 2 * len(self.koordinator.baytlar) + (1 << 20)  # karar başlıktan verilir: gövde belleğe alınmaz
+        sart(len(uzunluk) <= 15 and 0 < int(uzunluk) <= en_cok, 413, "gövde boş ya da çok büyük")
+        govde, self.close_connection = self.rfile.read(int(uzunluk)), kapali
+        sart(yol == "/sonuc", 404, "böyle bir yol yok")
+        sart(_sayi(tur) and len(tur) <= 9, 400, "tur parametresi gerekli: 0 ya da büyük bir tam sayı")
         return self.koordinator.sonuc(self._isci(sorgu), int(tur), govde)
 
     def _isci(self, sorgu: dict[str, str]) -> str:
         isci = sorgu.get("isci", "")
-        if not 0 < len(isci) <= EN_UZUN_AD or not isci.isprintable():
-            raise Hata(400, f"isci parametresi gerekli: en çok {EN_UZUN_AD} karakter")
+        gecerli = 0 < len(isci) <= EN_UZUN_AD and isci.isprintable()
+        sart(gecerli, 400, f"isci parametresi gerekli: en çok {EN_UZUN_AD} karakter")
         return isci
 
     def _yanitla(self, islem: Callable[[str, dict[str, str]], Any]) -> None:
-        kod, basliklar = 200, {"Content-Type": "application/json; charset=utf-8"}
         yol, _, sorgu = self.path.partition("?")
         try:
-            yanit = islem(yol, dict(parse_qsl(sorgu)))
+            self._gonder(200, islem(yol, dict(parse_qsl(sorgu))))
         except Hata as hata:
-            kod, yanit = hata.args[0], {"hata": hata.args[1]}
+            self._gonder(hata.args[0], {"hata": hata.args[1]})
+
+    def _gonder(self, kod: int, yanit: Any, **basliklar: str) -> None:
         if isinstance(yanit, tuple):
             tur, ozet, govde = yanit
-            basliklar = {"Content-Type": "application/octet-stream", "X-Tur": str(tur), "X-Sha256": ozet}
+            basliklar |= {"Content-Type": "application/octet-stream", "X-Tur": str(tur), "X-Sha256": ozet}
         else:
             govde = json.dumps(yanit, ensure_ascii=False).encode()
+            basliklar |= {"Content-Type": "application/json; charset=utf-8"}
         if self.close_connection:
             basliklar["Connection"] = "close"
         self.send_response(kod)
         for ad, deger in (basliklar | {"Content-Length": str(len(govde))}).items():
             self.send_header(ad, deger)
         self.end_headers()
-        self.wfile.write(govde)
-        if kod == 413:  # gövdenin 16 MB'a kadarı okunup atılır: okunmadan kapanan bağlantıda işçi yanıtı göremeyebilir
+        if self.command != "HEAD":
+            self.wfile.write(govde)
+        if kod in (405, 413):  # gövdenin 16 MB'a kadarı okunup atılır: okunmadan kapanırsa işçi yanıtı göremeyebilir
             self.connection.settimeout(2)
             for _ in range(256):
                 if not self.rfile.read1(65536):
                     break
+
+
+def _sayi(metin: str) -> bool:
+    return metin.isascii() and metin.isdigit()
 
 
 def main() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from coordinator_bodies import accepted, refused
 from safetensors.numpy import load, save
-from service.coordinator.minimal_process import EXAMPLE, Minimal, adapter
+from service.coordinator.minimal_process import EXAMPLE, PATIENCE, Minimal, adapter
 
 pytestmark = pytest.mark.req("MINI-1")
 
@@ -128,6 +130,33 @@ def test_a_body_of_unknown_length_is_refused_and_ends_the_connection(header: tup
     answer = connection.getresponse()
     assert (answer.status, answer.headers["Connection"]) == (400, "close")
     connection.close()
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH", "FOO", "HEAD"])
+@pytest.mark.parametrize("body", [None, bytes(1 << 20)], ids=["no body", "a body"])
+def test_other_methods_are_told_so(method: str, body: bytes | None, minimal: Minimal) -> None:
+    connection = minimal.connect()
+    connection.request(method, "/sonuc?isci=ali&tur=0", body)
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Allow"], answer.headers["Connection"]) == (405, "GET, POST", "close")
+    assert answer.headers["Content-Type"].startswith("application/json")
+    told = answer.read()
+    assert told == b"" if method == "HEAD" else set(json.loads(told)) == {"hata"}
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [(b"GET /durum HTTP/9.9\r\n", 505), (b"GET /a b HTTP/1.1\r\n", 400), (b"GET /" + b"a" * 70_000, 414)],
+    ids=["version", "words", "long"],
+)
+def test_a_request_that_cannot_be_read_is_told_so_in_json(line: bytes, status: int, minimal: Minimal) -> None:
+    address = urlsplit(minimal.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=PATIENCE) as connection:
+        connection.sendall(line + b"\r\n")
+        answer = connection.makefile("rb").read()
+    assert json.loads(answer.splitlines()[-1]).keys() == {"hata"}
+    assert answer.startswith((b"{", b"HTTP/1.1 %d " % status))
 
 
 @pytest.mark.req("COORD-2")
