@@ -680,7 +680,7 @@ def rate_of_zero(module: Any) -> None:
 def closes_later(module: Any, meanwhile: str = "task") -> None:
     """Legitimate: the round is published some time after its last result.
 
-    ``meanwhile``: whoever asks gets a task whose result is answered 409, "bekle", or 503 (at every route).
+    ``meanwhile``: whoever asks gets a task whose result is answered 409, "bekle", or 503.
     """
 
     def close(original: Any, self: Any) -> None:

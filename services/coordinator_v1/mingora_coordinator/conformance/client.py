@@ -181,8 +181,7 @@ class Client:
         if self._tls is not None:
             opened = self._tls.wrap_socket(opened, server_hostname=self._host, do_handshake_on_connect=False)
         connection.sock = opened
-        # The socket's own method also where it is a TLS one: that of TLS forgets the session under the reader.
-        end = threading.Timer(deadline - time.monotonic(), socket.socket.shutdown, (opened, socket.SHUT_RDWR))
+        end = threading.Timer(deadline - time.monotonic(), _cut, (opened,))
         end.daemon = True
         end.start()
         try:
@@ -227,6 +226,13 @@ def _connected(host: str, port: int, deadline: float) -> socket.socket:
             tried.close()
             failure = error
     raise failure
+
+
+def _cut(opened: socket.socket) -> None:
+    """End what goes on over the connection, if it is still there."""
+    with suppress(OSError):
+        # The socket's own method also where it is a TLS one: that of TLS forgets the session under the reader.
+        socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
 
 def _distrust(error: ssl.SSLCertVerificationError) -> str:
