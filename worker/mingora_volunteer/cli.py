@@ -97,8 +97,9 @@ def _work(given: Training, display: Display, stop: Stop) -> None:
     if not sys.warnoptions:  # what libraries warn each other of is nothing a volunteer could change
         warnings.simplefilter("ignore")
     try:
-        from mingora_volunteer.model import check_folder
-        from mingora_volunteer.train import Trainer, choose_device
+        with stop.loading(_("Stopped.")):
+            from mingora_volunteer.model import check_folder
+            from mingora_volunteer.train import Trainer, choose_device
     except ImportError as error:
         raise UsageProblem(
             _("Training needs more libraries: {reason}").format(reason=error),

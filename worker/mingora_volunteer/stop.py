@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 
 class Abandoned(BaseException):
@@ -24,6 +25,7 @@ class Stop:
         self.finishing: str | None = None
         self._at_once = at_once
         self._over = False
+        self._loading: str | None = None
 
     def install(self) -> None:
         """Handles the signals from now on."""
@@ -36,13 +38,30 @@ class Stop:
         """One signal. Raises `Abandoned` wherever the program is when nothing is to be finished."""
         if self._over:
             return
+        if self._loading is not None:
+            _tell(self._loading)
+            os._exit(0)
         notice = self.finishing
         if self._at_once or self.requested or notice is None:
             raise Abandoned
         self.requested = True
-        with contextlib.suppress(OSError):  # print() can't be called from within print()
-            os.write(2, ("\n" * os.isatty(2) + notice + "\n").encode(errors="replace"))
+        _tell(notice)
+
+    @contextlib.contextmanager
+    def loading(self, notice: str) -> Iterator[None]:
+        """While libraries are imported a signal ends the process without further ado: an exception amidst the
+        initialisation of PyTorch's C++ makes it abort. There is nothing to clean up yet."""
+        self._loading = notice
+        try:
+            yield
+        finally:
+            self._loading = None
 
     def over(self) -> None:
         """The program ends by itself now: further signals have nothing to stop."""
         self._over = True
+
+
+def _tell(notice: str) -> None:
+    with contextlib.suppress(OSError):  # print() can't be called from within print()
+        os.write(2, ("\n" * os.isatty(2) + notice + "\n").encode(errors="replace"))
