@@ -19,6 +19,7 @@ from mingora_coordinator.domain.settings import (
     MAX_ROUNDS,
     MAX_SEQUENCE,
     MAX_SHARDS,
+    MAX_STEP_TOKENS,
     MAX_STEPS,
     MEAN,
     NESTEROV,
@@ -126,6 +127,8 @@ def _serve(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error("--tls-key needs --tls-cert")
     if host != LOOPBACK and not options.tls_cert and not options.behind_proxy:
         parser.error(f"plain HTTP is for {LOOPBACK} only: name --tls-cert, or --behind-proxy with the proxy's address")
+    if options.batch_size * options.seq > MAX_STEP_TOKENS:
+        parser.error(f"--batch-size times --seq is more than {MAX_STEP_TOKENS} tokens a step, which volunteers refuse")
     if "krum" in options.outer and options.min_results > MOST_FOR_KRUM:
         parser.error(
             f"--outer {options.outer} compares every result with every other: --min-results {MOST_FOR_KRUM} at most"

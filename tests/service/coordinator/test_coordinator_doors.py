@@ -332,7 +332,7 @@ def test_the_references_values_are_the_defaults(served: list[Serve]) -> None:
         ["--rounds", "0"], ["--lr", "nan"], ["--outer", "sum"], ["--timeout", "-1"],
         ["--outer", "krum", "--min-results", "1025"], ["--outer-momentum", "1.5"],
         ["--outlier-factor", "0.5"], ["--lr", "0"], ["--lr", "2"], ["--seq", "1"],
-        ["--bs", "2000"], ["--ic-adim", "200000"],
+        ["--bs", "2000"], ["--bs", "1024", "--seq", "1025"], ["--ic-adim", "200000"],
     ],
 )  # fmt: skip
 def test_options_that_are_refused(served: list[Serve], words: list[str]) -> None:

@@ -11,6 +11,7 @@ MAX_SHARDS = 100_000
 MAX_STEPS = 100_000
 MAX_BATCH = 1024
 MAX_SEQUENCE = 131_072
+MAX_STEP_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
