@@ -67,8 +67,8 @@ class ExactSum:
 
     def mean_of(self, block: Block, out: Doubles) -> None:
         """Write the mean of the block's values."""
-        _value(self._sums[block], self._grid, self.count, out)
-        out /= self.count
+        # One product for the unit and the count: its rounding is far below a float32's.
+        _value(self._sums[block], self._grid, self.count, 1 / self.count, out)
 
     def _apply(self, results: Sequence[Vector], operation: np.ufunc) -> None:
         def work(blocks: Sequence[Block]) -> None:
@@ -98,7 +98,7 @@ def wide_mean_of(results: Sequence[Vector]) -> MeanOf:
                 left -= buffer - _anchor(grid)
         out[:] = 0
         for grid, row in zip(grids, sums, strict=True):
-            _value(row, grid, len(results), left)
+            _value(row, grid, len(results), 1, left)
             out += left
         out /= len(results)
 
@@ -117,10 +117,11 @@ def _bits(values: npt.NDArray[np.floating], grid: Grid, buffer: Doubles) -> npt.
     return rounded.view("<i8")
 
 
-def _value(sums: npt.NDArray[np.int64], grid: Grid, count: int, out: Doubles) -> None:
-    """What ``count`` places add up to. Whole numbers wrap around, and come back when the anchors are taken off."""
+def _value(sums: npt.NDArray[np.int64], grid: Grid, count: int, factor: float, out: Doubles) -> None:
+    """What ``count`` places add up to, times ``factor``.
+
+    Whole numbers wrap around, and come back when the anchors are taken off.
+    """
     anchors = int(np.float64(_anchor(grid)).view("<i8")) * count % _MODULUS
     signed = anchors - _MODULUS if anchors >= _MODULUS // 2 else anchors
-    np.subtract(sums, np.int64(signed), out=out.view("<i8"))
-    out[:] = out.view("<i8")
-    out *= math.ldexp(1.0, grid.exponent - _BITS)
+    np.multiply(sums - np.int64(signed), math.ldexp(factor, grid.exponent - _BITS), out=out)

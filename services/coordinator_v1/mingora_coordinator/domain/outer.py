@@ -20,7 +20,7 @@ def mean_step(mean_of: MeanOf, out: Vector) -> None:
         for block in blocks:
             part = mean[: block.stop - block.start]
             mean_of(block, part)
-            _store(part, out[block])
+            out[block] = part  # no mean of float32 values is beyond their range
 
     over_blocks(out.size, MOST, work)
 
