@@ -22,6 +22,7 @@ from flask import Flask, Response, send_file
 from bench import plain
 from bench.coordinator_server import HOST, coordinator, fetch
 from bench.coordinator_targets import at_least, at_most
+from bench.slow import dribbling
 from bench.stack import percentile
 from devtools.processes import Processes
 
@@ -124,7 +125,6 @@ def _bound(file: Path) -> float:
 @contextlib.contextmanager
 def _slow_uploads(port: int, size: int) -> Iterator[None]:
     """Clients that each send a result's body a byte a second, for as long as the block runs."""
-    stop = threading.Event()
     with contextlib.ExitStack() as opened:
         connections = []
         for number in range(SLOW_UPLOADS):
@@ -132,21 +132,8 @@ def _slow_uploads(port: int, size: int) -> Iterator[None]:
             head = f"POST /sonuc?isci=slow-{number}&tur=0 HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: {size}\r\n\r\n"
             connection.sendall(head.encode())
             connections.append(connection)
-
-        def dribble() -> None:
-            while not stop.wait(1):
-                for connection in connections:
-                    with contextlib.suppress(OSError):
-                        connection.sendall(b"x")
-
-        thread = threading.Thread(target=dribble)
-        thread.start()
-        time.sleep(1)
-        try:
+        with dribbling(connections):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
 
 def _tasks(port: int) -> list[float]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench.slow import dribbling
 from bench.stack import Platform, percentile, platform
 from mingora.manifest import build
 from mingora.transfer import upload_files
@@ -194,7 +195,6 @@ def _slow_connections(stack: Platform, way: Way) -> Iterator[None]:
     """Half of them dribble a request's head, half a body, for as long as the block runs."""
     port, context = urlsplit(way.url).port, ssl.create_default_context(cafile=way.ca_file)
     head = f"POST /api/research/v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {stack.token()}\r\n"
-    stop = threading.Event()
     with contextlib.ExitStack() as opened:
         connections = []
         for number in range(SLOW_CONNECTIONS):
@@ -202,21 +202,8 @@ def _slow_connections(stack: Platform, way: Way) -> Iterator[None]:
             connection = opened.enter_context(context.wrap_socket(raw, server_hostname="localhost"))
             connection.sendall((head + ("Content-Length: 100000\r\n\r\n" if number % 2 else "X-Slow: ")).encode())
             connections.append(connection)
-
-        def dribble() -> None:
-            while not stop.wait(1):
-                for connection in connections:
-                    with contextlib.suppress(OSError):
-                        connection.sendall(b"x")
-
-        thread = threading.Thread(target=dribble)
-        thread.start()
-        time.sleep(1)
-        try:
+        with dribbling(connections):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
 
 def _small_requests(stack: Platform, way: Way) -> list[float]:

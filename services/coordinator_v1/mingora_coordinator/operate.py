@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mingora_common.clock import SystemClock, rfc3339
+from mingora_coordinator.domain.settings import MAX_NAME
 from mingora_coordinator.store.counters import Counter, Counters
 from mingora_coordinator.store.durable import make_folder, read_lines, sync_file
 from mingora_coordinator.store.folder import DataFolder, FolderError, RoundFolder
@@ -19,7 +20,6 @@ from mingora_coordinator.training.ledger import closed_rounds, entries
 from mingora_coordinator.training.opening import intact
 from mingora_coordinator.training.rollback import rollback
 
-MAX_NAME = 200
 _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
@@ -150,7 +150,7 @@ def _export(options: argparse.Namespace) -> int:
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": lora.base_model or None,
         "r": lora.rank,
-        "lora_alpha": int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha,
+        "lora_alpha": lora.whole_alpha,
         "target_modules": list(lora.targets),
         "lora_dropout": 0.0,
         "bias": "none",

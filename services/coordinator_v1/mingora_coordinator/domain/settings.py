@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 NESTEROV, MEAN = "nesterov", "mean"
 MAX_ROUNDS = 1_000_000
+# Of a nickname. The protocol recommends 60; a longer one is no reason to lose somebody's work.
+MAX_NAME = 200
 MAX_SHARDS = 100_000
 # What a volunteer's machine is asked for at most: `mingora-volunteer` refuses more.
 MAX_STEPS = 100_000
@@ -58,3 +60,8 @@ class Lora:
     rank: int
     alpha: float
     targets: tuple[str, ...]
+
+    @property
+    def whole_alpha(self) -> float:
+        """Alpha as people write it: a whole number without a point."""
+        return int(self.alpha) if self.alpha == int(self.alpha) else self.alpha

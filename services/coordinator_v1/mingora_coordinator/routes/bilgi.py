@@ -26,7 +26,6 @@ def blueprint(training: Training, keys: Keys) -> Blueprint:
     @routes.get("/bilgi")
     def bilgi() -> Response:
         published, settings, lora = training.published, training.settings, training.lora
-        alpha = int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha
         return answer(
             {
                 "protokol": PROTOCOL,
@@ -38,7 +37,7 @@ def blueprint(training: Training, keys: Keys) -> Blueprint:
                 "adaptor": {
                     "yontem": "lora",
                     "r": lora.rank,
-                    "alfa": alpha,
+                    "alfa": lora.whole_alpha,
                     "hedef_moduller": list(lora.targets),
                     "dtype": "float32",
                     "tensor_sayisi": len(training.layout.header.tensors),

@@ -15,7 +15,8 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
 from mingora_common.proxies import parsed
-from mingora_coordinator.routes.wire import MAX_NAME, UNAUTHORIZED, WireError, answer
+from mingora_coordinator.domain.settings import MAX_NAME
+from mingora_coordinator.routes.wire import UNAUTHORIZED, WireError, answer
 from mingora_coordinator.store.questions import Questions
 
 MAX_BODY = 64 * 1024

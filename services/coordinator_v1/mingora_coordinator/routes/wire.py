@@ -8,11 +8,10 @@ from typing import Any
 from flask import Response, jsonify, request
 
 from mingora_coordinator.domain.rounds import Refusal
+from mingora_coordinator.domain.settings import MAX_NAME
 from mingora_coordinator.training.receiving import Wrong
 
 KEY_HEADER = "X-Anahtar"
-# The protocol recommends 60; a longer one is no reason to lose somebody's work.
-MAX_NAME = 200
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NUMBER = re.compile("-?[0-9]{1,100}", re.ASCII)
 

@@ -32,6 +32,8 @@ from mingora_coordinator.store import durable
 
 ROUND_NAME = re.compile(r"[0-9]{6,7}")
 UNDONE_NAME = re.compile(r"[0-9]+-([0-9]{6,7})")
+# What to do about a damaged round.
+MENDS = "restore a back-up, or go back with `mingora-coordinator rollback ROUND`"
 
 
 class FolderError(Exception):
@@ -55,7 +57,7 @@ class RoundFolder:
         try:
             found: dict[str, Any] = json.loads(self._about.read_bytes())
         except (OSError, ValueError) as error:
-            raise FolderError(f"{self._about} can't be read ({error.__class__.__name__}): {_DAMAGED}") from error
+            raise FolderError(f"{self._about} can't be read ({error.__class__.__name__}): {MENDS}") from error
         return found
 
     def write_about(self, about: dict[str, Any]) -> None:
@@ -63,9 +65,6 @@ class RoundFolder:
 
     def result(self, name: str) -> Path:
         return self.results / name
-
-
-_DAMAGED = "restore a back-up, or go back with `mingora-coordinator rollback ROUND`"
 
 
 class DataFolder:

@@ -85,9 +85,8 @@ class RoundJournal:
 class Ledger:
     """What is known of closed rounds, the latest :data:`KEPT_ROUNDS` of them."""
 
-    def __init__(self, folder: DataFolder, clock: Clock) -> None:
+    def __init__(self, folder: DataFolder) -> None:
         self._folder = folder
-        self._clock = clock
         self._lock = threading.Lock()
         self._rounds: deque[dict[str, Any]] = deque(map(_kept, closed_rounds(folder, KEPT_ROUNDS)), maxlen=KEPT_ROUNDS)
 
@@ -103,7 +102,7 @@ class Ledger:
             self._rounds.append(_kept(closed))
 
     def finish(self, number: int, layout: Layout, journal: RoundJournal, stopping: Callable[[], bool]) -> None:
-        """Record the close of round ``number``, the one before the newest, and remove its results."""
+        """Record the close of round ``number`` and remove its results."""
         before, after = self._folder.round(number), self._folder.round(number + 1)
         closed = after.about()["closed"]
         told = _with_cosines(closed, layout, before, after, stopping)

@@ -17,13 +17,12 @@ from mingora_coordinator.domain.rounds import Accepted
 from mingora_coordinator.domain.settings import Lora
 from mingora_coordinator.store.adapter_file import Layout, Unusable, digest_of, first_header
 from mingora_coordinator.store.durable import make_folder, read_lines, sync_file
-from mingora_coordinator.store.folder import DataFolder, FolderError, RoundFolder
+from mingora_coordinator.store.folder import MENDS, DataFolder, FolderError, RoundFolder
 from mingora_coordinator.training.closing import Published
 
 _LORA_KEY = re.compile(r"(?:^|\.)([A-Za-z0-9_]+)\.lora_A(?:\.[A-Za-z0-9_]+)?\.weight$")
 _CONFIG = "adapter_config.json"
 _MAX_CONFIG = 1 << 20
-_MENDS = "restore a back-up, or go back with `mingora-coordinator rollback ROUND`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def resume(folder: DataFolder) -> Opened:
     try:
         accepted, reopened, ever = _recorded(found)
     except (ValueError, KeyError, TypeError) as error:
-        raise FolderError(f"{found.journal} is damaged: {_MENDS}") from error
+        raise FolderError(f"{found.journal} is damaged: {MENDS}") from error
     _check_results(found, layout, accepted)
     opened = int(about["opened"]) if reopened is None else reopened
     published = Published(numbers[-1], str(about["digest"]), found.adapter.stat().st_size, found, opened)
@@ -104,7 +103,7 @@ def intact(found: RoundFolder, about: Mapping[str, Any]) -> Layout:
     except (Unusable, OSError):
         whole = False
     if not whole:
-        raise FolderError(f"The adapter or the momentum in {found.path} is damaged: {_MENDS}")
+        raise FolderError(f"The adapter or the momentum in {found.path} is damaged: {MENDS}")
     return layout
 
 

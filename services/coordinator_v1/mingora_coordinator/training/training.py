@@ -86,7 +86,7 @@ class Training:
         self.settings = settings
         self.counters = Counters(folder.counters)
         self.lora: Lora = folder.lora()
-        self.ledger = Ledger(folder, clock)
+        self.ledger = Ledger(folder)
         self._clock = clock
         self._changed = threading.Condition()
         self._adding = ThreadPoolExecutor(1, "adding")
