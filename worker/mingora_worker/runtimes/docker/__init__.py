@@ -1,0 +1,1 @@
+"""Runs a job in a locked-down container (WORK-7)."""
