@@ -30,6 +30,8 @@ def install() -> None:
         missing += ["docker.io", "iptables"]
     if shutil.which("debootstrap") is None:
         missing.append("debootstrap")
+    if shutil.which("docker-registry") is None:  # images by digest, for the Docker runtime
+        missing.append("docker-registry")
     if shutil.which("cc") is None:  # for a test's wrong clock
         missing += ["gcc", "libc6-dev"]
     if missing:

@@ -8,11 +8,15 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 from support import FakeClock, Seed
+
+if TYPE_CHECKING:
+    from docker_support import Registry
 
 if "CI" not in os.environ:  # there Hypothesis has a profile of its own, by which every run is the same
     settings.register_profile("here", deadline=None)  # how long an example takes is the machine's business
@@ -117,3 +121,12 @@ def bare_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield template.set(database=name).render_as_string(hide_password=False)
         connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
     engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """Where the images of Docker tests (docker_images.py) are pulled from, by digest."""
+    from docker_support import running_registry
+
+    with running_registry(tmp_path_factory) as registry:
+        yield registry

