@@ -1,14 +1,15 @@
-"""Finds what a job left under `results/` without trusting any of it (WORK-3).
+"""Finds what a job left in a folder without trusting any of it (WORK-3, WORK-7).
 
 Only regular files with one name are taken. They are opened from folder to folder by descriptor and without following
 links, so that neither a link nor a pipe nor a device leads elsewhere or blocks; what is refused is said, and the
-rest is kept. Paths are relative to `results/`.
+rest is kept. Paths are relative to the folder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import stat
 import sys
@@ -25,6 +26,8 @@ FOLDER = "results"
 # A report's list has to fit a request of 4 MiB.
 MAX_FILES = 5_000
 MAX_WARNINGS = 20
+# A folder of more isn't even listed.
+MAX_ENTRIES = 200_000
 # A larger file of which less than one part in SPARSE_SHARE lies on the disk is refused unread: a job can make one of
 # any size in no time, and hashing a tebibyte of holes takes the best part of an hour.
 SPARSE_BYTES = 1 << 30
@@ -48,6 +51,26 @@ class Collected:
     def refuse(self, path: str, why: str) -> None:
         self.refused.append(f"{printable(path)[:300]}: {why}")
 
+    def admits(self, path: str) -> bool:
+        """Whether a result may have this name; refuses it otherwise. Raises `TooManyFiles`."""
+        if len(self.refused) > MAX_FILES:
+            raise TooManyFiles
+        wrong = path_problem(path)
+        if path == PARTIAL:
+            wrong = _("the name is kept for unfinished downloads")
+        if wrong is not None:
+            self.refuse(path, wrong)
+        return wrong is None
+
+    def settle(self) -> None:
+        """Sorts the files and leaves out what can't be beside another everywhere, so the rest can be downloaded."""
+        self.files.sort(key=lambda file: file.path)
+        while pairs := clashes(file.path for file in self.files):
+            dropped = {second: first for first, second in pairs}
+            for path, other in sorted(dropped.items()):
+                self.refuse(path, _("differs from {other} only by case or Unicode form").format(other=printable(other)))
+            self.files = [f for f in self.files if not dropped.keys() & _with_folders(f.path)]
+
     @property
     def warnings(self) -> list[str]:
         """For people: as many of the refusals as a report takes, and how many there were."""
@@ -61,89 +84,79 @@ class Collected:
 class _Folder:
     """An open folder: what is in it is reached through the descriptor, where the system can, else by its path."""
 
-    path: Path
+    path: str
     descriptor: int | None
 
-    def names(self) -> list[str]:
-        return sorted(os.listdir(self.path if self.descriptor is None else self.descriptor))  # noqa: PTH208
+    def entries(self) -> list[os.DirEntry[str]]:
+        """In the order of their names. Raises `TooManyFiles`."""
+        with os.scandir(self.path if self.descriptor is None else self.descriptor) as listing:
+            found = list(itertools.islice(listing, MAX_ENTRIES + 1))
+        if len(found) > MAX_ENTRIES:
+            raise TooManyFiles
+        return sorted(found, key=lambda entry: entry.name)
 
-    def stat(self, name: str) -> os.stat_result:
+    def file(self, name: str) -> int:
+        """A descriptor that the caller closes."""
         if self.descriptor is None:
-            return os.lstat(self.path / name)
-        return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
-
-    @contextlib.contextmanager
-    def file(self, name: str) -> Iterator[int]:
-        if self.descriptor is None:
-            descriptor = os.open(self.path / name, _FLAGS)
-        else:
-            descriptor = os.open(name, _FLAGS, dir_fd=self.descriptor)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+            return os.open(os.path.join(self.path, name), _FLAGS)  # noqa: PTH118
+        return os.open(name, _FLAGS, dir_fd=self.descriptor)
 
     @contextlib.contextmanager
     def folder(self, name: str) -> Iterator[_Folder]:
-        if self.descriptor is None:
-            yield _Folder(self.path / name, None)
+        path = os.path.join(self.path, name)  # noqa: PTH118
+        if not _BY_DESCRIPTOR:
+            yield _Folder(path, None)
             return
         descriptor = os.open(name, _FLAGS | _DIRECTORY, dir_fd=self.descriptor)
         try:
-            yield _Folder(self.path / name, descriptor)
+            yield _Folder(path, descriptor)
         finally:
             os.close(descriptor)
 
 
-def collect(project: Path, *, check: Callable[[], object] = lambda: None) -> Collected:
-    """The files under `project/results`, hashed. `check` is called between steps and may raise.
+def collect(parent: Path, name: str = FOLDER, *, check: Callable[[], object] = lambda: None) -> Collected:
+    """The files under `parent/name`, hashed. `check` is called between steps and may raise.
 
-    Raises `TooManyFiles`.
+    What this account may not read is refused: no rights are changed. Raises `TooManyFiles`, and `OSError` where
+    `parent` itself isn't a folder that can be read.
     """
     found = Collected()
-    with contextlib.suppress(FileNotFoundError), _opened(project) as top:
-        info = top.stat(FOLDER)
+    with contextlib.suppress(FileNotFoundError), _opened(parent) as top:
+        info = os.lstat(parent / name) if top.descriptor is None else os.lstat(name, dir_fd=top.descriptor)
         if stat.S_ISDIR(info.st_mode) and not _is_junction(info):
-            with top.folder(FOLDER) as folder:
+            with top.folder(name) as folder:
                 _gather(folder, "", found, check)
         else:
-            found.refuse(FOLDER, _("is no folder"))
-    found.files.sort(key=lambda file: file.path)
-    _drop_clashes(found)
+            found.refuse(name, _("is no folder"))
+    found.settle()
     return found
 
 
 @contextlib.contextmanager
-def _opened(project: Path) -> Iterator[_Folder]:
+def _opened(parent: Path) -> Iterator[_Folder]:
     if not _BY_DESCRIPTOR:
-        yield _Folder(project, None)
+        yield _Folder(os.fspath(parent), None)
         return
-    descriptor = os.open(project, _FLAGS | _DIRECTORY)
+    descriptor = os.open(parent, _FLAGS | _DIRECTORY)
     try:
-        yield _Folder(project, descriptor)
+        yield _Folder(os.fspath(parent), descriptor)
     finally:
         os.close(descriptor)
 
 
 def _gather(folder: _Folder, prefix: str, found: Collected, check: Callable[[], object]) -> None:
     """Takes every entry of `folder`. The path rule bounds the depth."""
-    for name in folder.names():
-        path = prefix + name
-        if len(found.refused) > MAX_FILES:
-            raise TooManyFiles
-        wrong = path_problem(path)
-        if path == PARTIAL:
-            wrong = _("the name is kept for unfinished downloads")
-        if wrong is not None:
-            found.refuse(path, wrong)
+    check()
+    for entry in folder.entries():
+        path = prefix + entry.name
+        if not found.admits(path):
             continue
         try:
-            info = folder.stat(name)
-            if stat.S_ISDIR(info.st_mode) and not _is_junction(info):
-                with folder.folder(name) as inner:
+            if entry.is_dir(follow_symlinks=False) and not _leads_elsewhere(entry):
+                with folder.folder(entry.name) as inner:
                     _gather(inner, path + "/", found, check)
-            elif stat.S_ISREG(info.st_mode):
-                _take(folder, name, path, found, check)
+            elif entry.is_file(follow_symlinks=False):
+                _take(folder, entry.name, path, found, check)
             else:
                 found.refuse(path, _("is a link, a pipe or a device"))
         except OSError as error:
@@ -153,43 +166,53 @@ def _gather(folder: _Folder, prefix: str, found: Collected, check: Callable[[], 
 def _take(folder: _Folder, name: str, path: str, found: Collected, check: Callable[[], object]) -> None:
     if len(found.files) >= MAX_FILES:
         raise TooManyFiles
-    with folder.file(name) as descriptor:
+    descriptor = folder.file(name)
+    try:
         info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode):
-            found.refuse(path, _("is a link, a pipe or a device"))
-            return
-        if info.st_nlink > 1:
-            found.refuse(path, _("has more than one name (a hard link); copy it instead"))
-            return
-        if info.st_size > SPARSE_BYTES and getattr(info, "st_blocks", info.st_size) * 512 < info.st_size / SPARSE_SHARE:
-            found.refuse(path, _("is a huge file of almost nothing but holes"))
-            return
-        digest, size = hashlib.sha256(), 0
-        check()
-        while block := os.read(descriptor, BLOCK):
-            digest.update(block)
-            size += len(block)
+        wrong = _file_problem(info)
+        if wrong is None:
+            digest, size = _hashed(descriptor, info.st_size, check)
             if size > info.st_size:
-                found.refuse(path, _("grew while it was read"))
-                return
-            check()
+                wrong = _("grew while it was read")
+    finally:
+        os.close(descriptor)
+    if wrong is not None:
+        found.refuse(path, wrong)
+        return
     executable = os.name != "nt" and bool(info.st_mode & stat.S_IXUSR)
-    found.files.append(LocalFile(path, folder.path / name, size, digest.hexdigest(), executable, info.st_mtime_ns))
+    source = Path(folder.path, name)
+    found.files.append(LocalFile(path, source, size, digest, executable, info.st_mtime_ns))
 
 
-def _drop_clashes(found: Collected) -> None:
-    """Leaves out what can't be beside another everywhere, so that the rest can be downloaded."""
-    while pairs := clashes(file.path for file in found.files):
-        dropped = {second: first for first, second in pairs}
-        for path, other in sorted(dropped.items()):
-            found.refuse(path, _("differs from {other} only by case or Unicode form").format(other=printable(other)))
-        found.files = [f for f in found.files if not dropped.keys() & _with_folders(f.path)]
+def _file_problem(info: os.stat_result) -> str | None:
+    if not stat.S_ISREG(info.st_mode):
+        return _("is a link, a pipe or a device")
+    if info.st_nlink > 1:
+        return _("has more than one name (a hard link); copy it instead")
+    if info.st_size > SPARSE_BYTES and getattr(info, "st_blocks", info.st_size) * 512 < info.st_size / SPARSE_SHARE:
+        return _("is a huge file of almost nothing but holes")
+    return None
+
+
+def _hashed(descriptor: int, expected: int, check: Callable[[], object]) -> tuple[str, int]:
+    """SHA-256 (hex) and size; reading stops with the first byte beyond what is expected."""
+    digest, size = hashlib.sha256(), 0
+    check()
+    while size <= expected and (block := os.read(descriptor, min(BLOCK, expected + 1 - size))):
+        digest.update(block)
+        size += len(block)
+        check()
+    return digest.hexdigest(), size
 
 
 def _with_folders(path: str) -> set[str]:
     """The path itself and every folder that it is in."""
     parts = path.split("/")
     return {"/".join(parts[:end]) for end in range(1, len(parts) + 1)}
+
+
+def _leads_elsewhere(entry: os.DirEntry[str]) -> bool:
+    return sys.platform == "win32" and _is_junction(entry.stat(follow_symlinks=False))
 
 
 def _is_junction(info: os.stat_result) -> bool:
