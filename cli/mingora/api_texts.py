@@ -9,6 +9,8 @@ from typing import Any
 from mingora.errors import ApiError, MingoraError
 from mingora.i18n import _, choose_language
 
+_TOLD_FIRST = ("network", "quota")
+
 
 def people_text(error: MingoraError) -> str:
     """The error's text for people."""
@@ -47,6 +49,8 @@ def reason_text(reason: Mapping[str, str]) -> str:
         "exit_code": _("the command ended with an error"),
         "signal": _("a signal ended the command"),
         "memory_exceeded": _("the memory budget was exceeded"),
+        "output_limit": _("the job filled the room for its results"),
+        "log_limit": _("the job wrote more log than is kept"),
         "timed_out": _("the time limit was reached"),
         "command_not_found": _("the command was not found"),
         "input_corrupt": _("an input file is damaged"),
@@ -55,6 +59,7 @@ def reason_text(reason: Mapping[str, str]) -> str:
         "result_refused": _("a result file can't be kept"),
         "worker_stopped": _("the worker was stopped"),
         "worker_error": _("the worker had a fault"),
+        "engine_lost": _("the machine's container engine went away"),
         "disk_full": _("the machine's disk is full"),
         "lease_lost": _("the machine was not heard from any more"),
         "ready_deadline": _("not every machine was ready in time"),
@@ -116,3 +121,17 @@ def problem_text(problem: Mapping[str, str]) -> str:
     }
     code, message = problem["code"], problem["message"]
     return message if choose_language() == "en" or code not in texts else f"{texts[code]} ({message})"
+
+
+def job_profile_text(profile: Mapping[str, Any]) -> str:
+    """What of a rank's profile matters most to a job's owner; the rest is in `--json`."""
+    return profile_text({name: profile[name] for name in _TOLD_FIRST if name in profile} or profile)
+
+
+def profile_text(profile: Mapping[str, Any]) -> str:
+    """What keeps a container's job in, as the worker proved it: one line of the profile's names and values."""
+    return ", ".join(f"{name} {_setting(value)}" for name, value in profile.items() if value is not None)
+
+
+def _setting(value: object) -> str:
+    return (_("yes") if value else _("no")) if isinstance(value, bool) else str(value)

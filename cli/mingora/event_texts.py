@@ -37,6 +37,8 @@ def _details(data: Mapping[str, Any]) -> list[str]:
         rest = {field: value for field, value in rest.items() if field not in {"exitCode", "signal"}}
     if (code := rest.pop("exitCode", None)) is not None:
         found.append(_("exit code {code}").format(code=code))
+    if (message := rest.pop("message", None)) is not None:
+        found.append(str(message))
     if (wait := rest.pop("inSeconds", None)) is not None:
         found.append(_("in {seconds} s").format(seconds=round(wait)))
     return found + [f"{field}={_plain(value)}" for field, value in rest.items()]

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable
 from typing import Any
 
-from mingora.api_texts import reason_text, state_text
+from mingora.api_texts import job_profile_text, reason_text, state_text
 from mingora.i18n import _
 from mingora.output import time_text
 
@@ -54,6 +54,7 @@ class Job(dict[str, Any]):
         nodes = [rank["nodeName"] for rank in self.get("ranks") or [] if rank.get("nodeName")]
         if nodes:
             rows.append((_("Nodes"), ", ".join(nodes)))
+        rows += [(_("Isolation"), text) for text in self._isolation()]
         usage = self.get("usage")
         if usage:
             text = _("{cpu} s CPU, {memory} MiB at most (reported by nodes, not verified)")
@@ -61,6 +62,11 @@ class Job(dict[str, Any]):
         if self.get("results"):
             rows.append((_("Result files"), len(self["results"])))
         return rows
+
+    def _isolation(self) -> list[str]:
+        """Each profile that a rank of it runs under in a container, once; the ranks' are mostly alike."""
+        profiles = [rank["isolation"] for rank in self.get("ranks") or [] if rank.get("isolation")]
+        return list(dict.fromkeys(map(job_profile_text, profiles)))
 
     def _repr_html_(self) -> str:
         return _table([(html.escape(label), html.escape(str(value))) for label, value in self.rows()])

@@ -221,8 +221,10 @@ def test_the_default_tenant_is_made_once(database_url: str, clock: FakeClock) ->
 @pytest.mark.req("OPS-1")
 def test_the_schema_is_taken_back_only_to_one_that_there_was(admin: Admin, database_url: str) -> None:
     admin("account", "create", "ali")
-    assert "knows 0001" in admin("migrate", "--down-to", "base", fails=1)
+    assert "knows 0002, 0001" in admin("migrate", "--down-to", "base", fails=1)
     assert admin("migrate", "--down-to", "0001")["migrated"]
+    assert "mingora-admin migrate" in admin("account", "list", fails=1)
+    assert admin("migrate")["migrated"]
     assert [account["name"] for account in admin("account", "list")["accounts"]] == ["ali"]
 
 

@@ -60,12 +60,26 @@ def test_a_finished_job_is_shown_as_documented(api: Api, token: str, account: st
     assert job == {
         "id": job_id, "name": SPEC["name"], "key": "key", "state": "succeeded", "reason": None,
         "cancelRequested": False, "priority": 0, "attempt": 1, "createdAt": at, "startedAt": at, "finishedAt": at,
-        "exitCode": 0, "ranks": [{**RANK, "logBytes": 7}],
+        "exitCode": 0, "ranks": [{**RANK, "logBytes": 7, "isolation": None}],
         "usage": {"cpuSeconds": 1.2, "maxMemoryMiB": 80, "verified": False},
         "spec": SPEC, "inputs": [], "results": [RESULT],
     }  # fmt: skip
     listed = api.call("GET", "/jobs", token).get_json()["jobs"][0]
-    assert listed == {name: value for name, value in job.items() if name not in ("spec", "inputs", "results")}
+    short = {**job, "ranks": [{**RANK, "logBytes": 7}]}
+    assert listed == {name: value for name, value in short.items() if name not in ("spec", "inputs", "results")}
+
+
+@pytest.mark.req("WORK-7", "JOB-1")
+def test_the_isolation_of_a_ranks_container_stays_with_the_job(api: Api, token: str, account: str, seed: Seed) -> None:
+    job_id = seed.job(account)
+    ranks = [RANK, {**RANK, "rank": 1}]
+    attempt_id = attempt(seed, account, job_id, **{**ended(seed), "detail": {"ranks": ranks}})
+    profile = {"network": "none", "quota": "loop", "pids": 512, "seccomp": True, "apparmor": None}
+    seed.lease(
+        account, "node_00000002", job_id, attempt_id=attempt_id, rank=1, isolation=profile, ended_at=seed.clock.now()
+    )
+    job = api.call("GET", f"/jobs/{job_id}", token).get_json()
+    assert [rank["isolation"] for rank in job["ranks"]] == [None, profile]
 
 
 @pytest.mark.req("JOB-7")

@@ -63,6 +63,7 @@ class FakePlatform:
         self.objects: dict[str, dict[str, Any]] = {}
         self.content: dict[str, dict[int, bytes]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
+        self.nodes: list[dict[str, Any]] = []
         self.logs: dict[tuple[str, int, int], bytes] = {}
         self.log_done: set[tuple[str, int, int]] = set()
         self.events: dict[str, list[dict[str, Any]]] = {}
@@ -117,6 +118,16 @@ class FakePlatform:
         }  # fmt: skip
         self.jobs[job_id] = job
         return job
+
+    def add_node(self, node_id: str = "node_00000001", **fields: Any) -> dict[str, Any]:
+        node: dict[str, Any] = {
+            "id": node_id, "name": "lab", "state": "idle", "pauseReason": None, "platform": "linux-x86_64", "cpu": 8,
+            "memoryMiB": 16384, "gpu": None, "runtimes": ["native"], "networkGroup": None,
+            "allowClusterNetwork": False, "labels": {}, "data": [], "fingerprint": None, "imageDigest": None,
+            "isolation": None, "registeredAt": NOW, "lastSeenAt": NOW, "lease": None, **fields,
+        }  # fmt: skip
+        self.nodes.append(node)
+        return node
 
     def add_object(self, data: bytes) -> dict[str, Any]:
         """A complete object with this content."""
@@ -316,7 +327,7 @@ class FakePlatform:
         return 200, {"jobId": job_id, "state": "queued", "waiting": True, "summary": "No machine fits.", "nodes": nodes}
 
     def list_nodes(self, _seen: Seen) -> Any:
-        return 200, {"nodes": []}
+        return 200, {"nodes": self.nodes}
 
 
 ROUTES: list[tuple[str, Callable[..., Any]]] = [

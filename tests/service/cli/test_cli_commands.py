@@ -251,6 +251,39 @@ def test_listing_explaining_and_policy(platform: FakePlatform, mingora: Command)
     assert "mingora-worker" in mingora("nodes").out
 
 
+@pytest.mark.req("WORK-7", "CLI-2")
+def test_a_machine_is_shown_as_job_json_asks_for_it(platform: FakePlatform, mingora: Command) -> None:
+    digest = "sha256:" + "a" * 64
+    profile = {"network": "none", "quota": "loop\x1b[2J", "seccomp": True, "swap": False, "apparmor": None, "pids": 512}
+    platform.add_node("node_00000001", name="lab", pauseReason="hot", state="paused")
+    platform.add_node(
+        "node_00000002", name="box", runtimes=["docker"], imageDigest=digest, isolation=profile, data=["CORPUS"],
+        gpu={"index": 0, "uuid": "u", "name": "H200", "memoryMiB": 1},
+        lease={"jobId": JOB, "attempt": 1, "rank": 0, "state": "running"},
+    )  # fmt: skip
+    listed = mingora("nodes").out
+    assert "paused (hot)" in listed and "docker" in listed and JOB in listed and digest not in listed
+    for asked in ("node_00000002", "box"):
+        shown = mingora("nodes", asked).out
+        for text in (digest, "H200", "CORPUS", JOB, "network none, quota loop", "seccomp yes, swap no, pids 512"):
+            assert text in shown
+        assert "lab" not in shown and "\x1b" not in shown
+    assert data(mingora("nodes", "box", "--json"))["nodes"][0]["isolation"] == profile
+    assert "imageDigest" not in mingora("nodes", "lab").out
+    assert mingora("nodes", "elsewhere").code == 4
+
+
+@pytest.mark.req("WORK-7", "CLI-2")
+def test_status_says_how_a_jobs_container_is_kept_in(platform: FakePlatform, mingora: Command) -> None:
+    rank = {"rank": 0, "nodeId": "node_1", "nodeName": "lab", "state": "running", "exitCode": None, "logBytes": 0}
+    inside = {**rank, "isolation": {"network": "none", "quota": "loop", "pids": 512}}
+    platform.add_job(state="running", ranks=[inside, {**inside, "rank": 1}, {**rank, "rank": 2, "isolation": None}])
+    shown = mingora("status", JOB).out
+    assert shown.count("network none, quota loop\n") == 1 and "512" not in shown
+    platform.add_job(state="running", ranks=[{**rank, "isolation": None}])
+    assert "Isolation" not in mingora("status", JOB).out
+
+
 # -- logs and events -----------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from scheduler_platform import Platform, Worker
 from support import bearer
 
 from mingora_common.db import schema
+from mingora_common.db.views import job_isolation
 
 FILE: dict[str, Any] = {
     "path": "results/a.txt",
@@ -49,6 +50,42 @@ def test_a_job_goes_from_claim_to_result(platform: Platform, worker: Worker) -> 
     assert [ref.id for ref in platform.pins.held[grant["attemptId"]]] == [FILE["objectId"]]
     assert ("archive_log", grant["attemptId"]) in platform.hints.sent
     assert {f"node:{worker.id}", f"job:{job}", f"log:{grant['attemptId']}:0"} <= set(platform.waker.topics)
+
+
+@pytest.mark.req("WORK-7", "JOB-9")
+def test_the_first_ready_says_under_what_a_rank_runs(platform: Platform, worker: Worker) -> None:
+    job = platform.seed.job(platform.account)
+    platform.waiting(worker)
+    worker.claim()
+    for field, value in (("isolation", {"a": []}), ("isolation", 1), ("warnings", "x"), ("warnings", [1])):
+        refused = worker.ready(**{field: value})
+        assert refused.status_code == 400 and refused.get_json()["error"]["field"].partition(".")[0] == field
+    profile = {"network": "host", "quota": "tmpfs"}
+    warning = "The job shares the machine's network."
+    assert worker.ready(isolation=profile, warnings=[warning, "b\0" * 2000]).status_code == 200
+    assert worker.ready(isolation={"network": "none"}, warnings=["later"]).status_code == 200
+    assert worker.beat(started=True).status_code == 200
+    assert worker.ready().status_code == 200
+    assert worker.report(exitCode=0, warnings=["at the end"]).status_code == 200
+    stored = platform.all(sa.select(job_isolation))
+    assert [(row.rank, row.isolation) for row in stored] == [(0, profile)]
+    events = platform.all(sa.select(schema.events).where(schema.events.c.job_id == job).order_by(schema.events.c.seq))
+    assert [event.type for event in events][2:6] == ["lease.ready", "job.warning", "job.warning", "attempt.started"]
+    told = [event.data for event in events if event.type == "job.warning"]
+    assert told[0] == {"attempt": 1, "rank": 0, "nodeId": worker.id, "nodeName": "node-1", "message": warning}
+    assert [len(data["message"]) for data in told] == [len(warning), 2000, len("at the end")]
+
+
+@pytest.mark.req("WORK-7", "JOB-8")
+@pytest.mark.parametrize("code", ["output_limit", "log_limit", "engine_lost"])
+def test_the_ends_that_only_a_container_has(platform: Platform, worker: Worker, code: str) -> None:
+    job = platform.seed.job(platform.account)
+    platform.waiting(worker)
+    worker.run()
+    reason = {"code": code, "message": "It did."}
+    assert worker.report("failed", reason=reason).get_json() == {"state": "failed"}
+    assert (platform.status(job).state, platform.status(job).reason_code) == ("failed", code)
+    assert platform.all(sa.select(job_isolation)) == []
 
 
 @pytest.mark.req("JOB-9")

@@ -84,7 +84,11 @@ WRONG_RECORDS: list[tuple[str, Any]] = [
     ("gpu", {"index": 0}), ("gpu", []), ("runtimes", []), ("runtimes", ["vm"]), ("runtimes", ["native", "native"]),
     ("imageDigest", "latest"), ("fingerprint", "sha256:xyz"), ("allowClusterNetwork", 1), ("labels", []),
     ("labels", {"a b": "c"}), ("labels", {"a": 1}), ("data", ["lower"]), ("data", "A"), ("machineId", "m\x00"),
-    ("data", ["A\n"]), ("unknown", 1),
+    ("data", ["A\n"]), ("unknown", 1), ("isolation", []), ("isolation", "none"), ("isolation", {"a b": 1}),
+    ("isolation", {"": 1}), ("isolation", {"a" * 41: 1}), ("isolation", {"a": []}), ("isolation", {"a": {}}),
+    ("isolation", {"a": "x" * 201}), ("isolation", {"a": "\x1b"}), ("isolation", {"a": "\ud800"}),
+    ("isolation", {"a": 2**53 + 1}), ("isolation", {"a": -(10**400)}), ("isolation", {"a": 1e300}),
+    ("isolation", {f"n{n}": n for n in range(41)}),
 ]  # fmt: skip
 
 
@@ -109,6 +113,19 @@ def test_the_list_shows_what_each_node_does(platform: Platform, worker: Worker) 
     assert node["state"] == "busy"
     assert node["lease"] == {"jobId": job, "attempt": 1, "rank": 0, "state": "claimed"}
     assert node["lastSeenAt"] == "2027-01-15T08:00:00.000Z"
+
+
+@pytest.mark.req("WORK-7")
+def test_the_profile_that_a_node_proved_is_listed_until_it_proves_another(platform: Platform, worker: Worker) -> None:
+    assert _nodes(platform)[0]["isolation"] is None
+    full = {f"n{n}": "x" * 200 for n in range(35)}
+    profile = {**full, "network": "none", "pids": 512, "share": 0.5, "seccomp": True, "apparmor": None}
+    assert _register(platform, platform.user, isolation=profile).status_code == 200
+    assert _nodes(platform)[0]["isolation"] == profile
+    refused = _register(platform, platform.user, isolation={**profile, "pids": []}).get_json()["error"]
+    assert refused["field"] == "isolation.pids" and refused["message"].startswith("isolation.pids must be a text of")
+    assert _register(platform, platform.user, isolation=None).status_code == 200
+    assert _nodes(platform)[0]["isolation"] is None
 
 
 @pytest.mark.req("JOB-5", "AUTH-6")

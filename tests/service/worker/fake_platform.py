@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import threading
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 API = "/api/research/v1"
 NODE_FIELDS = {
     *("nodeKey", "name", "version", "platform", "machineId", "cpu", "memoryMiB", "gpu", "runtimes", "imageDigest"),
-    *("fingerprint", "networkGroup", "allowClusterNetwork", "labels", "data"),
+    *("fingerprint", "networkGroup", "allowClusterNetwork", "labels", "data", "isolation"),
 }
 REPORT_FIELDS = {
     *("leaseId", "attempt", "outcome", "reason", "exitCode", "signal", "logBytes", "results", "usage", "warnings"),
@@ -29,7 +30,7 @@ REPORT_FIELDS = {
 REASONS = {
     *("exit_code", "signal", "memory_exceeded", "timed_out", "command_not_found", "input_corrupt", "worker_error"),
     *("inputs_unavailable", "quota_exceeded", "result_refused", "worker_stopped", "disk_full", "lease_lost"),
-    *("ready_deadline", "cancelled", "peer_failed"),
+    *("ready_deadline", "cancelled", "peer_failed", "output_limit", "log_limit", "engine_lost"),
 }
 
 
@@ -56,6 +57,8 @@ class Lease:
     over: bool = False
     beats: list[float] = field(default_factory=list)
     usage: dict[str, Any] | None = None
+    isolation: dict[str, Any] | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -172,7 +175,8 @@ class FakePlatform:
     # -- routes ------------------------------------------------------------------------------------------------
 
     def nodes_post(self, token: str, body: dict[str, Any]) -> tuple[int, Any]:
-        only(body, NODE_FIELDS, required=NODE_FIELDS)
+        only(body, NODE_FIELDS, required=NODE_FIELDS - {"isolation"})
+        check_profile(body.get("isolation"))
         assert len(body["nodeKey"]) >= 32
         with self.lock:
             known = next((n for n in self.nodes.values() if n["nodeKey"] == body["nodeKey"]), None)
@@ -228,10 +232,15 @@ class FakePlatform:
         }
 
     def ready(self, token: str, node: str, body: dict[str, Any]) -> tuple[int, Any]:
-        only(body, {"leaseId", "attempt", "inputsDigest", "wait"}, required={"leaseId", "attempt", "inputsDigest"})
+        required = {"leaseId", "attempt", "inputsDigest"}
+        only(body, {*required, "wait", "isolation", "warnings"}, required=required)
+        check_profile(body.get("isolation"))
+        assert all(isinstance(text, str) for text in body.get("warnings", []))
         with self.lock:
             lease = self._lease(token, body)
             assert body["inputsDigest"] == digest_of(lease.job.inputs)
+            if not lease.ready:
+                lease.isolation, lease.warnings = body.get("isolation"), body.get("warnings", [])
             lease.ready = True
             self.lock.notify_all()
             return 200, self._beat(lease)
@@ -413,6 +422,15 @@ def only(body: Any, allowed: set[str], required: set[str] | None = None) -> None
     for name in required or ():
         if name not in body:
             raise Refusal(400, "invalid_request", field=name)
+
+
+def check_profile(profile: Any) -> None:
+    """Refuses what isn't a profile of isolation."""
+    for name, value in (profile or {}).items():
+        if not re.fullmatch("[A-Za-z][A-Za-z0-9]{0,39}", name) or len(profile) > 40:
+            raise Refusal(400, "invalid_request", field="isolation")
+        if not isinstance(value, str | bool | int | float | None) or len(str(value)) > 200:
+            raise Refusal(400, "invalid_request", field=f"isolation.{name}")
 
 
 class _Handler(BaseHTTPRequestHandler):

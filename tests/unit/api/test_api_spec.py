@@ -104,6 +104,15 @@ def test_what_is_wrong_is_named(path: str, value: Any, where: str, what: str) ->
     assert what in found[0]["message"]
 
 
+@pytest.mark.req("WORK-7", "JOB-1")
+def test_gradient_sharded_in_a_container_is_refused_for_what_it_is() -> None:
+    spec = {**changed("training.algorithm", "gradient_sharded"), "runtime": "docker"}
+    (problem,) = problems_of(spec)
+    assert problem["path"] == "runtime" and "no credential of the platform enters a container" in problem["message"]
+    (problem,) = problems_of({**spec, "runtime": "native"})
+    assert problem["path"] == "training.algorithm"
+
+
 @pytest.mark.req("JOB-1")
 def test_all_problems_are_told_at_once_but_bounded() -> None:
     found = problems_of({"nome": 1, "resources": {"cpu": 0, "gpu": 2}})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mingora import api_texts
-from mingora.api_texts import problem_text, state_text, waiting_text
+from mingora.api_texts import problem_text, reason_text, state_text, waiting_text
 from mingora.event_texts import event_text
 from mingora.i18n import LOCALE_DIR, catalogue
 from mingora.jobs import Job
@@ -18,6 +18,7 @@ from mingora.output import bar_text, time_text
 from mingora_scheduler.domain import explain
 from mingora_scheduler.domain.placement import Job as PlacedJob
 from mingora_scheduler.domain.placement import Need, Node
+from mingora_scheduler.routes import reports
 
 AT = "2026-01-31T22:30:00.250Z"
 
@@ -59,6 +60,8 @@ def test_times_are_those_of_the_readers_clock() -> None:
          "lease.reported        attempt 1, succeeded, exit code 0"),
         ("job.retrying", {"attempt": 1, "inSeconds": 5.0}, "job.retrying          attempt 1, in 5 s"),
         ("job.cancel_requested", {}, "job.cancel_requested"),
+        ("job.warning", {"attempt": 1, "rank": 0, "nodeName": "lab", "nodeId": "node_1", "message": "Weaker now."},
+         "job.warning           attempt 1, lab, Weaker now."),
         ("something.new", {"odd": [1, "ü"]}, 'something.new         odd=[1, "ü"]'),
     ],
 )  # fmt: skip
@@ -84,6 +87,13 @@ def test_every_cause_of_waiting_has_words_in_other_languages(monkeypatch: pytest
     for code in codes:
         assert problem_text({"code": code, "message": "As it came."}).endswith("(As it came.)"), code
     assert problem_text({"code": "new", "message": "As it came."}) == "As it came."
+
+
+@pytest.mark.req("CLI-12", "JOB-8")
+def test_every_reason_has_words_in_other_languages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_texts, "choose_language", lambda: "tr")
+    for code in {*reports.REASONS, "lease_lost"}:
+        assert reason_text({"code": code, "message": "As it came."}).endswith("(As it came.)"), code
 
 
 @pytest.mark.req("CLI-12", "JOB-8")

@@ -39,10 +39,12 @@ def test_the_policy_decides(retry: dict[str, object] | None, attempt: Attempt, t
     assert (at is not None) == again
 
 
-@pytest.mark.req("JOB-8")
+@pytest.mark.req("JOB-8", "WORK-7")
 def test_what_the_worker_was_to_blame_for_is_tried_again_at_once() -> None:
-    stopped = replace(FAILED, cause=Reason("worker_stopped", "m"))
-    assert [retry_at(Policy(1), attempt, 0, [], 1000) for attempt in (LOST, stopped, FAILED)] == [1000, 1000, 6000]
+    causes = ("worker_stopped", "engine_lost", "output_limit", "log_limit", "memory_exceeded")
+    failed = [LOST, *(replace(FAILED, cause=Reason(code, "m")) for code in causes)]
+    times = [retry_at(Policy(1), attempt, 0, [], 1000) for attempt in failed]
+    assert times == [1000, 1000, 1000, 6000, 6000, 6000]
 
 
 @pytest.mark.req("JOB-8")

@@ -28,6 +28,11 @@ MAX_DEPTH = 8
 _BAD_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 _UNSUPPORTED = f"isn't supported yet by this server (it has: {', '.join(FEATURES)})"
+# That stays so: it isn't a matter of this server's age.
+_NOT_IN_A_CONTAINER = (
+    'must be "native" with training.algorithm "gradient_sharded", which exchanges through the platform\'s objects: '
+    "no credential of the platform enters a container"
+)
 _TYPES = {
     "object": "an object", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
     "boolean": "true or false", "null": "null",
@@ -45,7 +50,10 @@ def check_spec(spec: dict[str, Any], problems: Problems) -> None:
 
 
 def _beyond_this_server(spec: dict[str, Any]) -> Iterator[Problem]:
-    if "algorithm" in spec.get("training", {}):
+    algorithm = spec.get("training", {}).get("algorithm")
+    if algorithm == "gradient_sharded" and spec.get("runtime") == "docker":
+        yield Problem("runtime", _NOT_IN_A_CONTAINER)
+    elif algorithm is not None:
         yield Problem("training.algorithm", _UNSUPPORTED)
     if "resumeFrom" in spec:
         yield Problem("resumeFrom", _UNSUPPORTED)

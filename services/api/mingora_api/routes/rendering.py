@@ -14,11 +14,13 @@ from mingora_common.clock import rfc3339, rfc3339_or_none
 def render_job(connection: sa.Connection, row: sa.Row[Any]) -> dict[str, Any]:
     """The whole job."""
     summary = render_summaries(connection, [row])[0]
-    return {**summary, "spec": row.spec, "inputs": row.inputs, "results": row.results or []}
+    profiles = {} if row.attempt_id is None else jobs.isolation(connection, row.attempt_id)
+    ranks = [{**rank, "isolation": profiles.get(rank["rank"])} for rank in summary["ranks"]]
+    return {**summary, "ranks": ranks, "spec": row.spec, "inputs": row.inputs, "results": row.results or []}
 
 
 def render_summaries(connection: sa.Connection, rows: list[sa.Row[Any]]) -> list[dict[str, Any]]:
-    """Jobs without spec, inputs and results."""
+    """Jobs without spec, inputs, results and their ranks' isolation."""
     sizes = jobs.log_sizes(connection, [row.attempt_id for row in rows if row.attempt_id is not None])
     return [_summary(row, sizes) for row in rows]
 

@@ -107,6 +107,14 @@ POLICY = record(
 
 _JOB_SPEC: Schema = {name: value for name, value in SCHEMA.items() if name != "$schema"}
 SUBMISSION = record({"spec": _JOB_SPEC, "inputs": listed(FILE_ENTRY, longest=MAX_INPUTS)})
+_RANK = {
+    "rank": COUNT,
+    "nodeId": identifier("node"),
+    "nodeName": TEXT,
+    "state": TEXT,
+    "exitCode": nullable(number(-(2**31), MAX_ROW)),
+    "logBytes": COUNT,
+}
 _SUMMARY = {
     "id": identifier("job"),
     "name": TEXT,
@@ -120,18 +128,7 @@ _SUMMARY = {
     "startedAt": nullable(TIME),
     "finishedAt": nullable(TIME),
     "exitCode": nullable(number(-(2**31), MAX_ROW)),
-    "ranks": listed(
-        record(
-            {
-                "rank": COUNT,
-                "nodeId": identifier("node"),
-                "nodeName": TEXT,
-                "state": TEXT,
-                "exitCode": nullable(number(-(2**31), MAX_ROW)),
-                "logBytes": COUNT,
-            }
-        )
-    ),
+    "ranks": listed(record(_RANK)),
     "usage": nullable(
         record(
             {"verified": FLAG},
@@ -141,8 +138,14 @@ _SUMMARY = {
 }
 _RESULT = record({**FILE_ENTRY["properties"], "rank": COUNT})
 JOB = record(
-    {**_SUMMARY, "spec": {"type": "object"}, "inputs": listed(FILE_ENTRY), "results": listed(_RESULT)}
-)  # fmt: skip
+    {
+        **_SUMMARY,
+        "ranks": listed(record({**_RANK, "isolation": {"type": ["object", "null"]}})),
+        "spec": {"type": "object"},
+        "inputs": listed(FILE_ENTRY),
+        "results": listed(_RESULT),
+    }
+)
 JOBS = record({"jobs": listed(record(_SUMMARY)), "next": nullable(TEXT)})
 CURSOR = text(200, shortest=1, pattern="^[A-Za-z0-9_-]+$")
 EVENTS = record(

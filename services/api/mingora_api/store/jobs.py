@@ -11,7 +11,7 @@ from mingora_api.domain.jobs import TERMINAL
 from mingora_api.store import accounts, audit
 from mingora_api.store.audit import Actor
 from mingora_common.db.schema import cancel_requests, jobs
-from mingora_common.db.views import job_event, job_log, job_status
+from mingora_common.db.views import job_event, job_isolation, job_log, job_status
 from mingora_common.errors import JOB_NOT_FINISHED, NOT_FOUND, QUOTA_EXCEEDED, ServiceError
 
 CANCEL_REQUESTED = "job.cancel_requested"
@@ -132,6 +132,13 @@ def log_sizes(connection: sa.Connection, attempt_ids: list[str]) -> dict[tuple[s
     """Acknowledged log bytes by attempt and rank."""
     query = sa.select(job_log.c.attempt_id, job_log.c.rank, job_log.c.size).where(job_log.c.attempt_id.in_(attempt_ids))
     return {(row.attempt_id, row.rank): row.size for row in connection.execute(query)}
+
+
+def isolation(connection: sa.Connection, attempt_id: str) -> dict[int, dict[str, Any]]:
+    """The profiles of an attempt's ranks that run or ran in containers, by rank."""
+    columns = job_isolation.c
+    query = sa.select(columns.rank, columns.isolation).where(columns.attempt_id == attempt_id)
+    return {row.rank: row.isolation for row in connection.execute(query)}
 
 
 def events(connection: sa.Connection, job_id: str, after: int, limit: int) -> list[sa.Row[Any]]:

@@ -16,7 +16,8 @@ from sqlalchemy import event
 
 from mingora_common.db.engine import BUSY_TIMEOUT_MS
 from mingora_common.db.reach import engine_of, telling
-from mingora_common.db.schema import VIEWS, metadata
+from mingora_common.db.schema import metadata
+from mingora_common.db.views import VIEWS
 
 _ADVISORY_LOCK = 0x6D696E67  # one migration at a time on a server that several services share
 _MIGRATIONS = Path(__file__).parent / "migrations"

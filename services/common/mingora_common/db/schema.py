@@ -1,7 +1,7 @@
 """Every table of the platform and the service that writes it.
 
-``info["owner"]`` names the one writing service; ``engine.py`` refuses writes by any other. The views at the end are
-the interfaces between the services: each service reads its own tables and these views, nothing else.
+``info["owner"]`` names the one writing service; ``engine.py`` refuses writes by any other. The interfaces between the
+services are the views (``views.py``): each service reads its own tables and those, nothing else.
 Times are integer milliseconds since the epoch (``clock.py``); flags that views compare are integers 0 and 1, which
 SQLite and PostgreSQL treat alike.
 """
@@ -221,6 +221,7 @@ nodes = sa.Table(
     _time("last_seen_at"),
     _time("claimed_at", nullable=True),
     _text("pause_reason", 500, nullable=True),
+    _json("isolation", nullable=True),
     sa.UniqueConstraint("account_id", "node_key"),
     info={"owner": SCHEDULER},
 )
@@ -310,6 +311,7 @@ leases = sa.Table(
     _json("results", nullable=True),
     _json("usage", nullable=True),
     _text("report_digest", 64, nullable=True),
+    _json("isolation", nullable=True),
     sa.UniqueConstraint("attempt_id", "rank"),
     sa.Index("uq_leases_live_node", "node_id", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
     sa.Index(
@@ -344,61 +346,3 @@ log_chunks = sa.Table(
     sa.Index("ix_log_chunks_raw", "attempt_id", sqlite_where=_RAW, postgresql_where=_RAW),
     info={"owner": SCHEDULER},
 )
-
-# --- views -----------------------------------------------------------------------------------------------------------
-
-VIEWS: dict[str, str] = {
-    # A token that isn't revoked, whose account isn't disabled, whose lease (if any) lives and whose node's token does.
-    # Expiry is compared by the reader, with its own clock.
-    "live_token": """
-        SELECT t.hash AS hash, t.id AS token_id, 'user' AS kind, t.account_id AS account_id, a.tenant_id AS tenant_id,
-               a.name AS account_name, n.name AS tenant_name, t.name AS name, t.scopes AS scopes,
-               t.created_at AS created_at, t.expires_at AS expires_at, t.last_used_at AS last_used_at,
-               NULL AS node_id, NULL AS lease_id, NULL AS job_id,
-               l.max_file_bytes AS max_file_bytes, l.max_bytes AS max_bytes, l.max_files AS max_files,
-               l.max_jobs AS max_jobs, l.max_nodes AS max_nodes
-        FROM tokens t JOIN accounts a ON a.id = t.account_id JOIN tenants n ON n.id = a.tenant_id
-        JOIN account_limits l ON l.account_id = a.id
-        WHERE t.revoked_at IS NULL AND a.disabled_at IS NULL
-        UNION ALL
-        SELECT w.hash, w.id, w.kind, w.account_id, w.tenant_id, a.name, n.name, w.name, 'research:work',
-               w.created_at, w.expires_at, w.last_used_at, w.node_id, w.lease_id, s.job_id,
-               l.max_file_bytes, l.max_bytes, l.max_files, l.max_jobs, l.max_nodes
-        FROM work_tokens w JOIN accounts a ON a.id = w.account_id JOIN tenants n ON n.id = a.tenant_id
-        JOIN account_limits l ON l.account_id = a.id LEFT JOIN leases s ON s.id = w.lease_id
-        WHERE w.revoked_at IS NULL AND a.disabled_at IS NULL
-          AND NOT EXISTS (SELECT 1 FROM token_revocations r WHERE r.token_id = w.id)
-          AND (w.kind = 'node' OR EXISTS (
-              SELECT 1 FROM work_tokens p
-              WHERE p.node_id = w.node_id AND p.kind = 'node' AND p.revoked_at IS NULL
-                AND NOT EXISTS (SELECT 1 FROM token_revocations q WHERE q.token_id = p.id)))
-    """,
-    # A job and its latest attempt. Between a failed attempt and its retry the job is queued again.
-    "job_status": """
-        SELECT j.id AS job_id, j.account_id AS account_id, j.tenant_id AS tenant_id, j.name AS name,
-               j.idempotency_key AS idempotency_key, j.priority AS priority, j.spec AS spec, j.inputs AS inputs,
-               j.created_at AS created_at, c.at AS cancel_requested_at, a.id AS attempt_id, a.number AS attempt,
-               a.ranks AS ranks, a.started_at AS started_at, a.retry_at AS retry_at, a.exit_code AS exit_code,
-               a.detail AS detail, a.results AS results, a.usage AS usage,
-               a.reason_code AS reason_code, a.reason_message AS reason_message,
-               CASE WHEN a.id IS NULL OR a.final = 0
-                    THEN CASE WHEN c.job_id IS NULL THEN 'queued' ELSE 'cancelled' END
-                    ELSE a.state END AS state,
-               CASE WHEN a.final = 1 THEN a.ended_at
-                    WHEN (a.id IS NULL OR a.final = 0) AND c.job_id IS NOT NULL THEN c.at
-                    ELSE NULL END AS finished_at
-        FROM jobs j
-        LEFT JOIN attempts a ON a.job_id = j.id
-             AND a.number = (SELECT MAX(b.number) FROM attempts b WHERE b.job_id = j.id)
-        LEFT JOIN cancel_requests c ON c.job_id = j.id
-    """,
-    "job_event": "SELECT job_id, seq, at, type, data FROM events",
-    # One row a rank of each attempt: how much of its log has been acknowledged, and whether more can come.
-    "job_log": """
-        SELECT s.job_id AS job_id, s.attempt_id AS attempt_id, s.attempt AS attempt, s.rank AS rank,
-               s.log_bytes AS size, s.log_truncated AS truncated,
-               CASE WHEN s.ended_at IS NULL THEN 0 ELSE 1 END AS ended
-        FROM leases s
-    """,
-    "job_log_chunk": "SELECT attempt_id, rank, start, size, codec, data FROM log_chunks",
-}

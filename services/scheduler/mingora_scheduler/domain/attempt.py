@@ -53,6 +53,7 @@ TERMINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
 ENDED = frozenset({RankState.REPORTED, RankState.LOST, RankState.RELEASED})
 NOT_CLAIMED, CANCELLED, LEASE_LOST = "not_claimed", "cancelled", "lease_lost"
 READY_LATE, WORKER_STOPPED, PEER_FAILED = "ready_deadline", "worker_stopped", "peer_failed"
+ENGINE_LOST = "engine_lost"
 
 
 class Refused(Exception):
@@ -143,9 +144,10 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A rank's inputs are staged and verified."""
+    """A rank's inputs are staged and verified. ``warnings`` tell the job's owner under what it will run."""
 
     rank: int
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,7 @@ def _ready(attempt: Attempt, event: Ready, now: int) -> Step:
     ready = replace(rank, state=RankState.READY, ready_at=now)
     attempt = _with(attempt, ready)
     notes: tuple[Note, ...] = (_of_rank("lease.ready", attempt, ready),)
+    notes += tuple(_of_rank("job.warning", attempt, ready, message=text) for text in event.warnings)
     if attempt.state is State.RESERVED and all(each.state is RankState.READY for each in attempt.ranks):
         attempt = replace(attempt, state=State.RUNNING, started_at=now)
         notes += (Note("attempt.started", {"attempt": attempt.number}),)

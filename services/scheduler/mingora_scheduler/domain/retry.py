@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mingora_common.clock import MINUTE, SECOND
-from mingora_scheduler.domain.attempt import LEASE_LOST, NOT_CLAIMED, WORKER_STOPPED, Attempt, State
+from mingora_scheduler.domain.attempt import ENGINE_LOST, LEASE_LOST, NOT_CLAIMED, WORKER_STOPPED, Attempt, State
 
 FIRST_DELAY = 5 * SECOND
 LONGEST_DELAY = 5 * MINUTE
 # Not the job's fault: another worker, or the same one once it is back, may take it at once.
-WORKERS_FAULT = frozenset({LEASE_LOST, WORKER_STOPPED})
+WORKERS_FAULT = frozenset({LEASE_LOST, WORKER_STOPPED, ENGINE_LOST})
 # A job that was to be cancelled and ends in one of these ways is cancelled, not failed.
 NOT_THE_JOBS_FAULT = WORKERS_FAULT | {NOT_CLAIMED}
 

@@ -13,6 +13,9 @@ from mingora_common.errors import INVALID_REQUEST, ServiceError
 Body = Mapping[str, Any]
 DIGEST = r"sha256:[0-9a-f]{64}"
 SHA256 = r"[0-9a-f]{64}"
+PROFILE_NAME = r"[A-Za-z][A-Za-z0-9]{0,39}"
+# Numbers up to 2^53: every reader of JSON takes whole ones of them as they are.
+MAX_PROFILE, MAX_PROFILE_TEXT, MAX_PROFILE_NUMBER = 40, 200, 2**53
 _PRINTABLE = r"[^\x00-\x1f\x7f\ud800-\udfff]*"
 
 
@@ -97,3 +100,26 @@ def measures(body: Body, field: str, known: tuple[str, ...]) -> dict[str, float]
         if not whole or not math.isfinite(value):
             refuse(field, "an object of numbers, 0 or more")
     return found
+
+
+def profile(body: Body, field: str) -> dict[str, Any] | None:
+    """An isolation profile: a flat object of texts, finite numbers, flags and nulls; null and absent are None."""
+    value = body.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, dict) or len(value) > MAX_PROFILE:
+        refuse(field, f"null or an object of at most {MAX_PROFILE} members")
+    for name, entry in value.items():
+        if not re.fullmatch(PROFILE_NAME, name):
+            refuse(field, "an object with names of 1 to 40 letters and digits, a letter first")
+        if not _fits_profile(entry):
+            what = f"a text of at most {MAX_PROFILE_TEXT} allowed characters, a number up to 2^53, true, false or null"
+            with within(field):
+                refuse(name, what)
+    return dict(value)
+
+
+def _fits_profile(entry: object) -> bool:
+    if isinstance(entry, str):
+        return len(entry) <= MAX_PROFILE_TEXT and re.fullmatch(_PRINTABLE, entry) is not None
+    return entry is None or (isinstance(entry, (bool, int, float)) and abs(entry) <= MAX_PROFILE_NUMBER)

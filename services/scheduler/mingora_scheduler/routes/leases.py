@@ -46,7 +46,7 @@ from mingora_scheduler.routes import fields, reports, schemas
 from mingora_scheduler.routes.nodes import own_node
 from mingora_scheduler.routes.schemas import MAX_ATTEMPT
 from mingora_scheduler.store.changes import Changes
-from mingora_scheduler.store.leases import Grant, Holder, LeaseStore, Orders, Usage
+from mingora_scheduler.store.leases import Grant, Holder, LeaseStore, Orders, Terms, Usage
 from mingora_scheduler.store.logs import LogStore
 
 TTL_SECONDS = LEASE_TTL // 1000
@@ -90,11 +90,12 @@ def blueprint(leases: LeaseStore, logs: LogStore, hints: Hints, waker: Waker, wa
     @needs(WORK, LEASE)
     @describe("The inputs are there and verified.", {200: schemas.ORDERS}, body=schemas.READY, errors=(LEASE_LOST,))
     def ready(node_id: str) -> Response:
-        body = json_body(("leaseId", "attempt", "inputsDigest", "wait"))
+        body = json_body(("leaseId", "attempt", "inputsDigest", "wait", "isolation", "warnings"))
         holder = _holder(node_id, body.get("leaseId"), fields.number(body, "attempt", 1, MAX_ATTEMPT))
         digest, wait = fields.text(body, "inputsDigest", 64, pattern=fields.SHA256), wait_seconds(body.get("wait"))
+        terms = Terms(fields.profile(body, "isolation"), reports.warnings(body))
         changes = Changes()
-        orders = leases.ready(holder, digest, changes)
+        orders = leases.ready(holder, digest, terms, changes)
         changes.announce(waker, hints)
         return answered(holder, orders, wait)
 

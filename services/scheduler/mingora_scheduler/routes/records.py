@@ -13,7 +13,7 @@ from mingora_scheduler.store.rows import Row
 
 FIELDS = (
     "nodeKey", "name", "version", "platform", "machineId", "cpu", "memoryMiB", "gpu", "runtimes", "imageDigest",
-    "fingerprint", "networkGroup", "allowClusterNetwork", "labels", "data",
+    "fingerprint", "networkGroup", "allowClusterNetwork", "labels", "data", "isolation",
 )  # fmt: skip
 RUNTIMES = ("native", "docker")
 MAX_LABELS, MAX_DATA = 64, 100
@@ -42,6 +42,7 @@ def record(body: fields.Body) -> Record:
         allow_cluster_network=int(fields.flag(body, "allowClusterNetwork", default=False)),
         labels=_labels(body),
         data=sorted(fields.texts(body, "data", MAX_DATA, 64, pattern=r"[A-Z][A-Z0-9_]*")),
+        isolation=fields.profile(body, "isolation"),
     )
 
 
@@ -86,6 +87,7 @@ def rendered(row: Row, node: Node, lease: Row | None) -> dict[str, Any]:
         "data": row.data,
         "fingerprint": row.fingerprint,
         "imageDigest": row.image_digest,
+        "isolation": row.isolation,
         "registeredAt": rfc3339(row.registered_at),
         "lastSeenAt": rfc3339(row.last_seen_at),
         "lease": lease and {"jobId": lease.job_id, "attempt": lease.attempt, "rank": lease.rank, "state": lease.state},

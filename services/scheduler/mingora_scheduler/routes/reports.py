@@ -21,7 +21,7 @@ REASONS = frozenset(
     {
         "exit_code", "signal", "memory_exceeded", "timed_out", "command_not_found", "input_corrupt",
         "inputs_unavailable", "quota_exceeded", "result_refused", "worker_stopped", "worker_error", "disk_full",
-        "cancelled", "peer_failed", "ready_deadline",
+        "cancelled", "peer_failed", "ready_deadline", "output_limit", "log_limit", "engine_lost",
     }
 )  # fmt: skip
 MAX_MESSAGE, MAX_WARNINGS = 2000, 20
@@ -40,7 +40,7 @@ def report(body: fields.Body) -> tuple[Report, int]:
         signal=fields.optional_number(body, "signal", 1, 255),
         results=tuple(_results(body)),
         usage=fields.measures(body, "usage", USAGE),
-        warnings=tuple(_warnings(body)),
+        warnings=warnings(body),
     )
     return parsed, fields.number(body, "logBytes", 0, LOG_CAP_BYTES)
 
@@ -51,6 +51,14 @@ def digest(body: fields.Body) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def warnings(body: fields.Body) -> tuple[str, ...]:
+    """What a rank wants the job's owner to know; absent is empty, and what is too many or too long is cut."""
+    found = body.get("warnings", [])
+    if not isinstance(found, list):
+        fields.refuse("warnings", "a list of texts")
+    return tuple(_message(text, "warnings") for text in found[:MAX_WARNINGS])
+
+
 def _reason(body: fields.Body) -> Reason | None:
     if body.get("reason") is None:
         return None
@@ -59,13 +67,6 @@ def _reason(body: fields.Body) -> Reason | None:
     if not isinstance(code, str) or code not in REASONS:
         fields.refuse("reason", "null, or one of the reasons that a worker can give")
     return Reason(code, _message(reason.get("message"), "reason"))
-
-
-def _warnings(body: fields.Body) -> list[str]:
-    warnings = body.get("warnings", [])
-    if not isinstance(warnings, list):
-        fields.refuse("warnings", "a list of texts")
-    return [_message(text, "warnings") for text in warnings][:MAX_WARNINGS]
 
 
 def _message(text: object, field: str) -> str:

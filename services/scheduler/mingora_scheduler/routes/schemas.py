@@ -22,6 +22,7 @@ from mingora_common.schemas import (
 )
 from mingora_scheduler.domain.attempt import Outcome, State
 from mingora_scheduler.domain.leases import LOG_CAP_BYTES, MAX_RESULTS
+from mingora_scheduler.routes.fields import MAX_PROFILE, MAX_PROFILE_NUMBER, MAX_PROFILE_TEXT, PROFILE_NAME
 from mingora_scheduler.routes.records import MAX_DATA, MAX_LABELS, RUNTIMES
 from mingora_scheduler.routes.reports import REASONS, USAGE
 
@@ -41,6 +42,21 @@ _GPU = record(
         "uuid": _printable(128),
         "name": _printable(200),
         "memoryMiB": number(0, 2**40),
+    }
+)
+_PROFILE: Schema = nullable(
+    {
+        "type": "object",
+        "maxProperties": MAX_PROFILE,
+        "propertyNames": {"pattern": f"^{PROFILE_NAME}$"},
+        "additionalProperties": {
+            "anyOf": [
+                _printable(MAX_PROFILE_TEXT, 0),
+                {"type": "number", "minimum": -MAX_PROFILE_NUMBER, "maximum": MAX_PROFILE_NUMBER},
+                FLAG,
+                {"type": "null"},
+            ]
+        },
     }
 )
 _LABELS: Schema = {
@@ -68,6 +84,7 @@ NODE = record(
         "allowClusterNetwork": FLAG,
         "labels": _LABELS,
         "data": listed({"type": "string", "pattern": "^[A-Z][A-Z0-9_]{0,63}$"}, longest=MAX_DATA, different=True),
+        "isolation": _PROFILE,
     },
 )
 REGISTERED = record(
@@ -102,6 +119,7 @@ NODES = record(
                     "data": listed(TEXT),
                     "fingerprint": nullable(TEXT),
                     "imageDigest": nullable(TEXT),
+                    "isolation": _PROFILE,
                     "registeredAt": TIME,
                     "lastSeenAt": TIME,
                     "lease": nullable(_LEASE),
@@ -132,7 +150,7 @@ GRANT = record(
 )
 NOTHING = Answer(None, headers=_CROWDED, says="Nothing within the wait.")
 _HELD = {"leaseId": identifier("lease"), "attempt": number(1, MAX_ATTEMPT)}
-READY = record({**_HELD, "inputsDigest": SHA256}, {"wait": WAIT})
+READY = record({**_HELD, "inputsDigest": SHA256}, {"wait": WAIT, "isolation": _PROFILE, "warnings": listed(TEXT)})
 _MEASURE = nullable({"type": "number", "minimum": 0, "maximum": 10**15})
 _USAGE = nullable(record({}, dict.fromkeys(USAGE, _MEASURE)))
 HEARTBEAT = record(_HELD, {"usage": _USAGE, "wait": WAIT, "started": FLAG})

@@ -90,6 +90,14 @@ class Usage:
     values: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under which a rank is about to run: the profile of its container, if any, and what its owner should know."""
+
+    isolation: dict[str, Any] | None = None
+    warnings: tuple[str, ...] = ()
+
+
 class LeaseStore:
     """Leases, seen from their nodes.
 
@@ -169,8 +177,8 @@ class LeaseStore:
 
     # --- staying alive ---
 
-    def ready(self, holder: Holder, digest: str, changes: Changes) -> Orders:
-        """Inputs are staged and verified; renews the lease. Idempotent.
+    def ready(self, holder: Holder, digest: str, terms: Terms, changes: Changes) -> Orders:
+        """Inputs are staged and verified; renews the lease. Idempotent: the first call's ``terms`` stand.
 
         Raises:
             ServiceError: ``lease_lost``; ``invalid_request`` when the digest isn't that of the job's inputs.
@@ -183,9 +191,11 @@ class LeaseStore:
                 raise ServiceError(LEASE_LOST)
             if inputs_digest(inputs) != digest:
                 raise ServiceError(INVALID_REQUEST, "These aren't the job's inputs.", field="inputsDigest")
+            values: dict[str, Any] = {}
             if lease.state == RankState.CLAIMED:
-                self._advance(connection, lease, Ready(lease.rank), changes)
-            self._renew(connection, holder, {})
+                self._advance(connection, lease, Ready(lease.rank, terms.warnings), changes)
+                values = {"isolation": terms.isolation}
+            self._renew(connection, holder, values)
             return self._orders(connection, holder)
 
     def beat(self, holder: Holder, usage: Usage | None, started: bool, changes: Changes) -> Orders:

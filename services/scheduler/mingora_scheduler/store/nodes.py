@@ -42,6 +42,7 @@ class Record:
     allow_cluster_network: int
     labels: dict[str, str]
     data: list[str]
+    isolation: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
