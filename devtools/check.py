@@ -20,6 +20,7 @@ def run(*, fix: bool) -> int:
         "imports": ("-c", "from importlinter.cli import lint_imports_command as run; run()"),
         "catalogues": ("-m", "devtools.catalogues", *(["--fix"] if fix else [])),
         "openapi": ("-m", "devtools.openapi", *(["--fix"] if fix else [])),
+        "seccomp": ("-m", "devtools.seccomp", *(["--fix"] if fix else [])),
         "requirements": ("-m", "devtools.requirements", *(["--fix"] if fix else [])),
     }
     failed = []
