@@ -70,6 +70,7 @@ SPEC = {
     "retry": {"max": 1, "onExitCodes": [1], "onLogPatterns": ["x"]},
 }  # fmt: skip
 USAGE = {"cpuSeconds": 1, "memoryMiB": 1, "maxMemoryMiB": 1}
+PROFILE = {"network": "none", "pids": 512, "share": 0.5, "seccomp": True, "apparmor": None}
 
 
 @dataclass
@@ -187,11 +188,12 @@ def _body(target: Target, name: tuple[str, str]) -> Any:
         ("POST", "/internal/pins"): {"owner": "job_0123456789", "accountId": target.scheduler.account,
                                      "objects": [{"id": "obj_0123456789", "sha256": "a" * 64, "size": 1}]},
         ("POST", "/nodes"): node_record(77, gpu={"index": 0, "uuid": "u", "name": "g", "memoryMiB": 1},
-                                        labels={"k": "v"}, data=["D"], networkGroup="g",
+                                        labels={"k": "v"}, data=["D"], networkGroup="g", isolation=PROFILE,
                                         imageDigest="sha256:" + "a" * 64, fingerprint="sha256:" + "a" * 64),
         ("POST", "/nodes/<node_id>/pause"): {"paused": True, "reason": "r"},
         ("POST", "/nodes/<node_id>/claim"): {"claimId": "claim-0123456789", "wait": 0},
-        ("POST", "/nodes/<node_id>/ready"): {**named, "inputsDigest": target.node.lease["inputsDigest"], "wait": 0},
+        ("POST", "/nodes/<node_id>/ready"): {**named, "inputsDigest": target.node.lease["inputsDigest"], "wait": 0,
+                                           "isolation": PROFILE, "warnings": ["w"]},
         ("POST", "/nodes/<node_id>/heartbeat"): {**named, "usage": USAGE, "wait": 0, "started": True},
         ("POST", "/nodes/<node_id>/report"): {
             **named, "outcome": "failed", "reason": {"code": "exit_code", "message": "m"}, "exitCode": 1,

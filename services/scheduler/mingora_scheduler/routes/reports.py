@@ -56,7 +56,7 @@ def warnings(body: fields.Body) -> tuple[str, ...]:
     found = body.get("warnings", [])
     if not isinstance(found, list):
         fields.refuse("warnings", "a list of texts")
-    return tuple(_message(text, "warnings") for text in found[:MAX_WARNINGS])
+    return tuple(_message(text, "warnings") for text in found)[:MAX_WARNINGS]
 
 
 def _reason(body: fields.Body) -> Reason | None:
