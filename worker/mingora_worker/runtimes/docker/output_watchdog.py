@@ -1,0 +1,69 @@
+"""An output in a plain folder, counted while the job runs: a fast writer overshoots until it is ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from docker.types import Mount
+
+from mingora_worker.results import Collected, collect
+from mingora_worker.runtimes.docker.output import FOLDER, SPARE_BYTES, Place, bind, copy_preset, need_room
+from mingora_worker.state import remove_tree
+
+
+class WatchdogOutput:
+    """For where neither root nor the engine's volumes can be had."""
+
+    kind = "watchdog"
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._folder = place.folder / FOLDER
+        need_room(place.folder, place.limit_bytes)
+        self._folder.mkdir(0o700)
+        try:
+            os.chown(self._folder, place.uid, place.gid)
+            copy_preset(place, self._folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def mount(self, target: str) -> Mount:
+        return bind(self._folder, target)
+
+    def full(self) -> bool:
+        return exceeds(self._folder, self._place.limit_bytes, self._place.limit_inodes)
+
+    def over(self) -> bool:
+        """Also when the disk runs out: a file that was removed while it is open can't be counted."""
+        return shutil.disk_usage(self._folder).free < SPARE_BYTES or self.full()
+
+    def collect(self, check: Callable[[], object]) -> Collected:
+        return collect(self._folder.parent, FOLDER, check=check)
+
+    def close(self) -> None:
+        remove_tree(self._folder)
+
+
+def exceeds(folder: Path, limit_bytes: int, limit_inodes: int) -> bool:
+    """Whether a folder's content reaches either limit; counting ends there. What can't be counted is too much."""
+    left, inodes, pending = limit_bytes, limit_inodes, [os.fspath(folder)]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    info = entry.stat(follow_symlinks=False)
+                    left -= info.st_blocks * 512
+                    inodes -= 1
+                    if left <= 0 or inodes <= 0:
+                        return True
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # the job removed it meanwhile
+        except OSError:
+            return True
+    return False
