@@ -28,9 +28,17 @@ http: {{addr: "127.0.0.1:0"}}
 """
 
 
+def require(there: bool, what: str) -> None:
+    """Skip the test where ``what`` it needs isn't there; in CI it fails instead."""
+    if not there and os.environ.get("CI"):
+        pytest.fail(f"CI needs {what}")
+    if not there:
+        pytest.skip(f"needs {what}")
+
+
 def require_engine() -> None:
-    """Skip the test where no Docker Engine is to be used; in CI it fails instead."""
-    _require(bool(os.environ.get("MINGORA_TEST_DOCKER")), "a Docker Engine: MINGORA_TEST_DOCKER is not set")
+    """:func:`require` for a Docker Engine that tests may use."""
+    require(bool(os.environ.get("MINGORA_TEST_DOCKER")), "a Docker Engine: MINGORA_TEST_DOCKER is not set")
 
 
 def offline_images(folder: Path) -> Path | None:
@@ -52,10 +60,10 @@ def base_image(folder: Path) -> str:
     return found[1]
 
 
-def run(command: Sequence[str], seconds: float = 60.0) -> str:
+def run(command: Sequence[str], seconds: float = 60.0, *, stdin: str = "") -> str:
     """What a command says, which must succeed."""
     done = subprocess.run(
-        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=seconds, check=False,
+        command, cwd=REPOSITORY, input=stdin, capture_output=True, text=True, timeout=seconds, check=False,
         env=environment(DOCKER_BUILDKIT="0"),  # its cache outlives the images; the plain builder's goes with them
     )  # fmt: skip
     assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -117,7 +125,7 @@ def running_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Regis
     Skips, or fails in CI, where there is no engine or no registry.
     """
     require_engine()
-    _require(shutil.which("docker-registry") is not None, "a registry: apt-get install docker-registry")
+    require(shutil.which("docker-registry") is not None, "a registry: apt-get install docker-registry")
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "registry"
     with _shared(shared), _served(shared) as address:
@@ -126,13 +134,6 @@ def running_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Regis
             yield registry
         finally:
             registry.forget()
-
-
-def _require(there: bool, what: str) -> None:
-    if not there and os.environ.get("CI"):
-        pytest.fail(f"CI needs {what}")
-    if not there:
-        pytest.skip(f"needs {what}")
 
 
 @contextmanager
