@@ -174,3 +174,65 @@ def test_a_file_that_grows_for_ever_is_refused(project: Path) -> None:
 
     found = collect(project, check=grow)
     assert (taken(found), found.warnings) == ([], ["growing: grew while it was read"])
+
+
+@pytest.mark.req("WORK-3", "WORK-7")
+def test_any_folder_can_be_collected(tmp_path: Path) -> None:
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "file").write_text("x")
+    (tmp_path / "link").symlink_to("output")
+    found = collect(tmp_path, "output")
+    assert (taken(found), found.files[0].source) == (["file"], tmp_path / "output" / "file")
+    assert collect(tmp_path, "link").warnings == ["link: is no folder"]
+
+
+@pytest.mark.req("WORK-3")
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root reads everything")
+def test_what_may_not_be_read_is_refused_and_keeps_its_rights(project: Path) -> None:
+    out = project / "results"
+    (out / "locked").mkdir()
+    (out / "locked" / "file").touch()
+    (out / "locked").chmod(0)
+    (out / "file").touch(0o000)
+    (out / "good").touch()
+    found = collect(project)
+    assert (taken(found), len(found.warnings)) == (["good"], 2)
+    assert (out / "locked").stat().st_mode & 0o777 == 0
+    (out / "locked").chmod(0o700)
+
+
+@pytest.mark.req("WORK-3")
+def test_a_folder_of_far_too_much_isnt_listed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "MAX_ENTRIES", 10)
+    for number in range(11):
+        (project / "results" / f"folder{number}").mkdir()
+    with pytest.raises(TooManyFiles):
+        collect(project)
+    (project / "results" / "folder0").rmdir()
+    assert collect(project) == Collected()
+
+
+@pytest.mark.req("WORK-3")
+def test_folders_alone_can_be_ended_too(project: Path) -> None:
+    asked = []
+    for number in range(5):
+        (project / "results" / f"folder{number}").mkdir()
+    collect(project, check=lambda: asked.append(1))
+    assert len(asked) == 6
+
+
+@pytest.mark.req("WORK-3")
+def test_a_file_that_became_a_pipe_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between listing and opening."""
+    (project / "results" / "file").touch()
+    listing = results._Folder.entries
+
+    def swapped(folder: results._Folder) -> list[os.DirEntry[str]]:
+        found = listing(folder)
+        (project / "results" / "file").unlink()
+        os.mkfifo(project / "results" / "file")
+        return found
+
+    monkeypatch.setattr(results._Folder, "entries", swapped)
+    found = collect(project)
+    assert (taken(found), found.warnings) == ([], ["file: is a link, a pipe or a device"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from docker.types import Mount
 from mingora_worker.results import Collected, collect
 from mingora_worker.runtimes.docker.output import FOLDER, SPARE_BYTES, Place, bind, copy_preset, need_room
 from mingora_worker.state import remove_tree
+
+# After counting there is a pause of as many times what it took.
+PAUSES = 9
 
 
 class WatchdogOutput:
@@ -22,6 +26,8 @@ class WatchdogOutput:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._folder = place.folder / FOLDER
+        self._full = False
+        self._count_at = 0.0
         need_room(place.folder, place.limit_bytes)
         self._folder.mkdir(0o700)
         try:
@@ -35,7 +41,13 @@ class WatchdogOutput:
         return bind(self._folder, target)
 
     def full(self) -> bool:
-        return exceeds(self._folder, self._place.limit_bytes, self._place.limit_inodes)
+        """As last counted, which takes a tenth of the time at most."""
+        now = time.monotonic()
+        if now >= self._count_at:
+            self._full = exceeds(self._folder, self._place.limit_bytes, self._place.limit_inodes)
+            ended = time.monotonic()
+            self._count_at = ended + (ended - now) * PAUSES
+        return self._full
 
     def over(self) -> bool:
         """Also when the disk runs out: a file that was removed while it is open can't be counted."""
