@@ -117,6 +117,19 @@ def test_names_that_clash_elsewhere_leave_one(tmp_path: Path) -> None:
     assert len(contents.found.refused) == 2
 
 
+def test_a_name_that_comes_twice_is_no_folders(tmp_path: Path) -> None:
+    with pytest.raises(OutputFailed):
+        taken(tar(entry("a", b"one"), entry("a", b"two")), tmp_path / "spool")
+
+
+def test_a_file_of_less_than_no_bytes_makes_no_room(tmp_path: Path) -> None:
+    info = tarfile.TarInfo(TOP + "a")
+    info.size = -(1 << 30)
+    data = info.tobuf(tarfile.GNU_FORMAT) + tar(entry("b", bytes(PAGE)))
+    with pytest.raises(OutputFailed):
+        taken(data, tmp_path / "spool", PAGE)
+
+
 def test_a_file_larger_than_its_disk_ends_it_unread(tmp_path: Path) -> None:
     info = tarfile.TarInfo(TOP + "holes")
     info.size = 1 << 40

@@ -106,6 +106,7 @@ class _Taking:
         self._check = check
         self._refused_folders: set[str] = set()
         self._linked: set[str] = set()
+        self._names: set[str] = set()
 
     def entry(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         self._check()
@@ -145,6 +146,9 @@ class _Taking:
             return
         if len(files) >= MAX_FILES:
             raise TooManyFiles
+        if path in self._names:
+            raise tarfile.ReadError(_("a name comes twice"))
+        self._names.add(path)
         source = self._spool / str(len(files))
         digest = self._store(archive, member, source)
         info = source.stat()
