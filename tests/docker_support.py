@@ -9,11 +9,12 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from docker_layers import add_layer
 from e2e_support import REPOSITORY, environment, until
 
 BUILD_SECONDS = 600.0
@@ -41,9 +42,14 @@ def require_engine() -> None:
     require(bool(os.environ.get("MINGORA_TEST_DOCKER")), "a Docker Engine: MINGORA_TEST_DOCKER is not set")
 
 
+def offline() -> bool:
+    """Whether this machine can make the base images itself, of Debian's packages."""
+    return os.geteuid() == 0 and shutil.which("debootstrap") is not None
+
+
 def offline_images(folder: Path) -> Path | None:
     """The file that names the images of deploy/offline/build.sh, which makes what isn't there; None where it can't."""
-    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+    if not offline():
         return None
     images = folder / "images.env"
     run(["deploy/offline/build.sh", str(images)], BUILD_SECONDS)
@@ -77,16 +83,18 @@ class Registry:
         self.address = address
         self._folder = folder
 
-    def image(self, name: str, lines: Sequence[str] = (), files: Mapping[str, Path] | None = None) -> str:
+    def image(self, name: str, lines: Sequence[str] = (), files: Mapping[str, str] | None = None) -> str:
         """``ADDRESS/name@sha256:…`` of the base image with a Dockerfile's ``lines``; made once in a test run.
 
-        ``files`` are copied to the build's folder. Of one name, every caller gives the same lines and files.
+        ``files`` are texts for the build's folder. Of one name, every caller gives the same lines and files.
         """
-        known = self._folder / f"{name}.digest"
-        with _locked(self._folder):
-            if not known.exists():
-                known.write_text(self._push(name, lines, files or {}))
-        return f"{self.address}/{name}@{known.read_text()}"
+        return self._once(name, name, lambda: self._push(name, lines, files or {}))
+
+    def layered(self, reference: str, name: str, files: Callable[[], Iterable[tuple[str, Path]]]) -> str:
+        """An image of the registry with a layer of ``files`` more, each with its path inside; made once in a run."""
+        repository, _, digest = reference.removeprefix(f"{self.address}/").partition("@")
+        where = f"http://{self.address}/v2/{repository}"
+        return self._once(repository, name, lambda: add_layer(where, digest, files()))
 
     def pull(self, reference: str) -> str:
         """Make the engine hold the image; gives the reference back."""
@@ -100,16 +108,20 @@ class Registry:
         if references:
             run(["docker", "rmi", "--force", *references])
 
-    def _push(self, name: str, lines: Sequence[str], files: Mapping[str, Path]) -> str:
+    def _once(self, repository: str, name: str, make: Callable[[], str]) -> str:
+        known = self._folder / f"{name}.digest"
+        with _locked(self._folder):
+            if not known.exists():
+                known.write_text(make())
+        return f"{self.address}/{repository}@{known.read_text()}"
+
+    def _push(self, name: str, lines: Sequence[str], files: Mapping[str, str]) -> str:
         tag = f"{self.address}/{name}:new"
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            for inside, path in files.items():
-                target = Path(folder) / inside
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
             dockerfile = "\n".join([f"FROM {base_image(self._folder)}", *lines, ""])
-            (Path(folder) / "Dockerfile").write_text(dockerfile)
-            run(["docker", "build", "--quiet", "--force-rm", "--tag", tag, folder], BUILD_SECONDS)
+            for path, content in {**files, "Dockerfile": dockerfile}.items():
+                (Path(folder) / path).write_text(content)
+            run(["docker", "build", "--quiet", "--force-rm", "--network=host", "--tag", tag, folder], BUILD_SECONDS)
         try:
             run(["docker", "push", "--quiet", tag], BUILD_SECONDS)
             digests = json.loads(run(["docker", "image", "inspect", "--format", "{{json .RepoDigests}}", tag]))
