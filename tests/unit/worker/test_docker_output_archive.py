@@ -73,6 +73,16 @@ def test_files_with_digest_size_and_executable_bit(tmp_path: Path) -> None:
     assert contents.found.refused == []
 
 
+def test_long_archives_and_long_files_are_read_to_their_end(tmp_path: Path) -> None:
+    content = os.urandom(3 * MIB)
+    data = tar(*(entry(f"{number:04}", b"x") for number in range(2_000)), entry("long", content))
+    asked = []
+    contents = taken(data, tmp_path / "spool", 12 * MIB, lambda: asked.append(1))
+    assert len(contents.found.files) == 2_001
+    assert contents.found.files[-1].sha256 == hashlib.sha256(content).hexdigest()
+    assert len(asked) >= 2_001 + 2_000 + 3 * MIB // archive.BLOCK  # for each entry, and for each piece of a file
+
+
 def test_an_empty_folder_has_no_results(tmp_path: Path) -> None:
     assert taken(tar(), tmp_path / "spool") == Contents()
 
