@@ -18,15 +18,15 @@ import pytest
 from docker_support import Registry
 
 from mingora_worker.runtimes.docker import output, output_tmpfs
-from mingora_worker.runtimes.docker.output import Output, OutputFull, Place
+from mingora_worker.runtimes.docker.output import Output, OutputFailed, OutputFull, Place
 from mingora_worker.runtimes.docker.output_loop import LoopOutput, image_bytes, mounts_below
 from mingora_worker.runtimes.docker.output_tmpfs import TmpfsOutput
 from mingora_worker.runtimes.docker.output_watchdog import WatchdogOutput
-from mingora_worker.runtimes.docker.outputs import best, clear
+from mingora_worker.runtimes.docker.outputs import KINDS, clear
 
 pytestmark = [pytest.mark.engine("docker"), pytest.mark.xdist_group("docker"), pytest.mark.timeout(300)]
 
-KINDS: dict[str, Callable[[Place], Output]] = {"loop": LoopOutput, "tmpfs": TmpfsOutput, "watchdog": WatchdogOutput}
+MAKE: dict[str, Callable[[Place], Output]] = {kind.kind: kind for kind in KINDS}
 MIB = 1 << 20
 LIMIT_BYTES = 8 * MIB
 LIMIT_INODES = 100
@@ -60,9 +60,9 @@ def place(tmp_path: Path, engine: docker.DockerClient, image: str) -> Iterator[P
     assert mounts_below(folder) == []
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=MAKE)
 def made(request: pytest.FixtureRequest, place: Place) -> Iterator[Output]:
-    made = KINDS[request.param](place)
+    made = MAKE[request.param](place)
     yield made
     made.close()
     made.close()
@@ -111,12 +111,13 @@ print(done)
 @pytest.mark.req("WORK-7")
 @pytest.mark.parametrize("kind", [pytest.param("loop", marks=needs_root), "tmpfs"])
 def test_no_more_bytes_than_the_limit(place: Place, kind: str) -> None:
-    made = KINDS[kind](place)
+    made = MAKE[kind](place)
+    assert not made.full()
     code, done = job(place, made, FLOOD).split()
     assert int(code) == errno.ENOSPC
     assert LIMIT_BYTES * 0.98 <= int(done) <= LIMIT_BYTES * 1.03
-    found = made.collect(lambda: None)
     assert made.full()
+    found = made.collect(lambda: None)
     assert [(file.path, file.size) for file in found.files] == [("flood", int(done))]
     made.close()
 
@@ -124,7 +125,8 @@ def test_no_more_bytes_than_the_limit(place: Place, kind: str) -> None:
 @pytest.mark.req("WORK-7")
 @pytest.mark.parametrize("kind", [pytest.param("loop", marks=needs_root), "tmpfs"])
 def test_no_more_files_than_the_limit(place: Place, kind: str) -> None:
-    made = KINDS[kind](place)
+    made = MAKE[kind](place)
+    assert not made.full()
     flood = """
 n = 0
 try:
@@ -136,8 +138,8 @@ except OSError as error:
     code, done = job(place, made, flood).split()
     assert int(code) == errno.ENOSPC
     assert LIMIT_INODES <= int(done) <= LIMIT_INODES + 64  # ext4 makes whole blocks of inodes
-    found = made.collect(lambda: None)
     assert made.full()
+    found = made.collect(lambda: None)
     assert len(found.files) == int(done)
     made.close()
 
@@ -239,7 +241,7 @@ def test_the_projects_own_results_are_there_and_counted(place: Place, made: Outp
     (place.preset / "input").write_bytes(b"input")
     (place.preset / "sub" / "tool").write_bytes(b"tool")
     (place.preset / "sub" / "tool").chmod(0o500)
-    made = KINDS[made.kind](place)
+    made = MAKE[made.kind](place)
     job(place, made, "open('input', 'a').write('+'); open('sub/new', 'w').close()")
     found = made.collect(lambda: None)
     assert [(f.path, f.size, f.executable) for f in found.files] == [
@@ -249,7 +251,7 @@ def test_the_projects_own_results_are_there_and_counted(place: Place, made: Outp
     made.close()
     (place.preset / "much").write_bytes(bytes(LIMIT_BYTES))
     with pytest.raises(OutputFull):
-        KINDS[made.kind](place)
+        MAKE[made.kind](place)
     shutil.rmtree(place.folder / "project")
 
 
@@ -321,15 +323,23 @@ def test_what_a_killed_worker_leaves_is_cleared(place: Place) -> None:
 
 @pytest.mark.req("WORK-7")
 @needs_root
-def test_the_best_kind_is_tried_and_the_others_are_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = best(place)
-    assert (choice.kind, choice.make, choice.passed_over) == ("loop", LoopOutput, {})
+def test_a_kind_that_a_machine_lacks_says_so_and_leaves_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mingora_worker.runtimes.docker.output_loop._MKFS", ("mkfs.missing",))
-    choice = best(place)
-    assert (choice.kind, choice.passed_over) == ("tmpfs", {"loop": "mkfs.missing is missing on this machine."})
+    with pytest.raises(OutputFailed, match=r"mkfs\.missing is missing"):
+        LoopOutput(place)
     monkeypatch.setattr(output_tmpfs, "_FOREVER", ["/missing"])
-    choice = best(place)
-    assert choice.kind == "watchdog"
-    assert list(choice.passed_over) == ["loop", "tmpfs"]
+    with pytest.raises(OutputFailed, match="/missing"):
+        TmpfsOutput(place)
     assert list(place.folder.iterdir()) == []
     assert things(place) == []
+
+
+@pytest.mark.req("WORK-7")
+def test_a_tmpfs_that_cannot_be_seen_is_full_once_collected(place: Place) -> None:
+    made = TmpfsOutput(place)
+    made._seen = "/proc/self/root/mingora/output"  # the engine is on another machine
+    job(place, made, FLOOD)
+    assert not made.full()
+    made.collect(lambda: None)
+    assert made.full()
+    made.close()

@@ -59,7 +59,7 @@ class Output(Protocol):
         """For `containers.create`."""
 
     def full(self) -> bool:
-        """Whether the job has reached the limit of bytes or files; cheap. A tmpfs knows only once collected."""
+        """Whether the job has reached the limit of bytes or files, as far as that can be seen now; cheap."""
 
     def over(self) -> bool:
         """Whether the job has to be ended now, as nothing else keeps it from writing more."""

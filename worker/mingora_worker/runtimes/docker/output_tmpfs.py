@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import secrets
 import tarfile
 import tempfile
@@ -41,6 +42,7 @@ class TmpfsOutput:
         self._name = f"mingora-output-{secrets.token_hex(8)}"
         self._spool = place.folder / SPOOL
         self._holder: Container | None = None
+        self._seen: str | None = None
         self._full = False
         try:
             self._holder = self._hold()
@@ -56,6 +58,12 @@ class TmpfsOutput:
         return Mount(target, self._name, type="volume", no_copy=True)
 
     def full(self) -> bool:
+        """Seen through the holder's process where that is on this machine, and else only when collected."""
+        if not self._full and self._seen is not None:
+            with contextlib.suppress(OSError):
+                info = os.statvfs(self._seen)
+                ours = info.f_blocks * info.f_frsize == whole_pages(self._place.limit_bytes)
+                self._full = ours and 0 in (info.f_bavail, info.f_favail)
         return self._full
 
     def over(self) -> bool:
@@ -74,7 +82,7 @@ class TmpfsOutput:
             found.refuse(path, _("is a huge file of almost nothing but holes"))
         if holes is not None:
             found.refuse(holes, _("is a huge file of almost nothing but holes; what comes after it is left out too"))
-        self._full = self._reached(contents)
+        self._full = self._full or self._reached(contents)
         return found
 
     def close(self) -> None:
@@ -119,6 +127,8 @@ class TmpfsOutput:
         )
         self._holder = holder
         holder.start()
+        holder.reload()
+        self._seen = f"/proc/{holder.attrs['State']['Pid']}/root{INSIDE}"
         return holder
 
     def _copy_preset(self, holder: Container) -> None:
