@@ -56,6 +56,7 @@ def _with_compiler(registry: Registry) -> str:
         "apt-get -qq update",
         "apt-get -qq install -y --no-install-recommends g++ libpython3.11-dev",
         "rm -rf /tmp/apt /var/lib/apt/lists/* /var/cache/apt/*",
+        "rm -f /usr/bin/*lto-dump* /usr/lib/gcc/*/*/lto1 /usr/lib/gcc/*/*/lib?san* /usr/lib/*/lib?san*",
     ]
     lines = [f"COPY {' '.join(files)} /tmp/apt/", f"RUN {' && '.join(steps)}", f"ENV PYTHONPATH=/{PACKAGES}"]
     return registry.image("torch-compiler", lines, files)

@@ -155,9 +155,8 @@ def _served(folder: Path) -> Iterator[str]:
         config, log = Path(own) / "config.yml", Path(own) / "log"
         config.write_text(_CONFIG.format(data=folder / "data"))
         with open(log, "wb") as output:
-            server = subprocess.Popen(
-                ["docker-registry", "serve", str(config)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+            command = ["setpriv", "--pdeathsig=TERM", "docker-registry", "serve", str(config)]  # ends with us
+            server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             until(lambda: bool(_LISTENING.search(log.read_bytes())) or server.poll() is not None, 20, "a registry")
             listening = _LISTENING.search(log.read_bytes())

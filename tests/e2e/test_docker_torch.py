@@ -26,7 +26,7 @@ TRAINING = """
     import json, pathlib, warnings
     import numpy, torch
     import torch.multiprocessing as multiprocessing
-    from torch import nn
+    from torch import distributed, nn
     from torch.utils.data import DataLoader, TensorDataset
 
     def add_one(tensor, sums):
@@ -42,6 +42,19 @@ TRAINING = """
         assert sums.get(timeout=100) == 1000
         child.join()
         return tensor.sum().item()
+
+    def reduce(rank, sums):
+        distributed.init_process_group("gloo", "tcp://127.0.0.1:29500", rank=rank, world_size=2)
+        value = torch.ones(10) * (rank + 1)
+        distributed.all_reduce(value)
+        distributed.destroy_process_group()
+        if rank == 0:
+            sums.put(value.sum().item())
+
+    def reduced():
+        sums = multiprocessing.get_context("spawn").Queue()
+        multiprocessing.spawn(reduce, (sums,), nprocs=2)
+        return sums.get(timeout=100)
 
     def main():
         warnings.simplefilter("error")
@@ -68,6 +81,7 @@ TRAINING = """
             "matrix": [(square @ square).sum(), (torch.ones(600, 600) @ torch.ones(600, 600)).sum().item()],
             "spawned": shared("spawn", "file_descriptor"),
             "forked": shared("fork", "file_system"),
+            "reduced": reduced(),
         }
         torch.save(model.state_dict(), "results/model.pt")
         warnings.simplefilter("default")
@@ -125,6 +139,7 @@ def test_a_training_works_in_a_jobs_container(image: str, box: Box, tmp_path: Pa
     first, last = found.pop("losses")
     assert last < 0.5 < first
     assert found == {
-        "openmp": True, "threads": 2, "matrix": [600**3, 600**3], "spawned": 1000, "forked": 1000, "compiled": True,
+        "openmp": True, "threads": 2, "matrix": [600**3, 600**3], "spawned": 1000, "forked": 1000, "reduced": 30,
+        "compiled": True,
     }  # fmt: skip
     assert (tmp_path / "output" / "model.pt").stat().st_size > 0
