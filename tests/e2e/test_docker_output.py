@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import shutil
@@ -281,6 +282,29 @@ def test_a_loop_has_its_bytes_reserved_and_free(place: Place, mib: int, inodes: 
     assert image.stat().st_blocks * 512 >= image.stat().st_size == image_bytes(place.limit_bytes, inodes)
     assert list((place.folder / output.FOLDER).iterdir()) == []
     made.close()
+
+
+@pytest.mark.req("WORK-7")
+@needs_root
+def test_a_disk_that_fills_takes_nothing_from_a_loop(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "SPARE_BYTES", 0)
+    disk = LoopOutput(replace(place, limit_bytes=64 * MIB))
+    inner = replace(place, folder=place.folder / output.FOLDER / "job", limit_bytes=16 * MIB)
+    inner.folder.mkdir()
+    made = LoopOutput(inner)
+    with pytest.raises(OSError, match="No space left"), open(inner.folder.parent / "fill", "wb", buffering=0) as fill:
+        while True:
+            fill.write(bytes(4096))
+    content = secrets.token_bytes(15 * MIB)
+    with open(inner.folder / output.FOLDER / "file", "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    found = made.collect(lambda: None)
+    assert [file.sha256 for file in found.files] == [hashlib.sha256(content).hexdigest()]
+    made.close()
+    disk.close()
 
 
 @pytest.mark.req("WORK-7")

@@ -121,7 +121,7 @@ def run(*command: str) -> None:
     try:
         done = subprocess.run(
             [tool, *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, env={"PATH": path, "LC_ALL": "C"},
-            timeout=TOOL_SECONDS, check=False,
+            timeout=TOOL_SECONDS, check=False, start_new_session=True,  # Ctrl-C is the worker's
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise OutputFailed(_("{tool} doesn't end.").format(tool=command[0])) from error
