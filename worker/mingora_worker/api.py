@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,8 +97,22 @@ class NodeApi:
         text = None if reason is None else wire_text(reason)[:MAX_PAUSE_REASON]
         self._post("pause", {"paused": reason is not None, "reason": text}, CALL_SECONDS)
 
-    def ready(self, lease_id: str, attempt: int, digest: str) -> Beat:
-        return _beat(self._post("ready", _lease(lease_id, attempt, inputsDigest=digest), CALL_SECONDS))
+    def ready(
+        self,
+        lease_id: str,
+        attempt: int,
+        digest: str,
+        *,
+        isolation: Mapping[str, Any] | None = None,
+        warnings: Sequence[str] = (),
+    ) -> Beat:
+        """The inputs are there. `isolation` is the profile the rank will run under, None for a native one."""
+        body = _lease(lease_id, attempt, inputsDigest=digest)
+        if isolation is not None:
+            body["isolation"] = dict(isolation)
+        if warnings:
+            body["warnings"] = [wire_text(text) for text in warnings]
+        return _beat(self._post("ready", body, CALL_SECONDS))
 
     def heartbeat(
         self, lease_id: str, attempt: int, *, wait: float, started: bool, usage: dict[str, Any] | None

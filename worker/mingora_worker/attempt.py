@@ -5,27 +5,25 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mingora import faults
 from mingora.errors import ApiError, MingoraError
 from mingora.transfer import upload_files
-from mingora_worker.api import Grant, Stop, wire_text
+from mingora_worker.api import Grant, wire_text
 from mingora_worker.caller import TICK_SECONDS
-from mingora_worker.environment import job_environment
 from mingora_worker.link import Abandoned, LeaseLost, Link
 from mingora_worker.logs import Pump, Spool
 from mingora_worker.monitor import Usage
-from mingora_worker.results import FOLDER, Collected, TooManyFiles, collect
-from mingora_worker.runtimes.base import Exit, Launch, Running, Runtime, StartFailed
+from mingora_worker.outcome import NO_EXIT, Ended, Outcome, by_exit, failed, refused_upload, stopped
+from mingora_worker.results import Collected, TooManyFiles
+from mingora_worker.runtimes.base import Exit, Isolation, Launch, Lost, Running, Runtime, StartFailed
 from mingora_worker.stage import StageFailed, stage
 from mingora_worker.state import JobFolder, LeaseRecord
 from mingora_worker.texts import _
 
-STOP_GRACE_SECONDS = 10.0
-MEMORY_GRACE_SECONDS = 1.0
+BREACH_GRACE_SECONDS = 1.0
 # For what the first process left running when it ended.
 LEFTOVER_GRACE_SECONDS = 3.0
 LOOK_SECONDS = 0.05
@@ -33,34 +31,13 @@ PIPE_SECONDS = 3.0
 SAMPLE_SECONDS = 1.0
 # Most short jobs are seen once at least.
 FIRST_SAMPLE_SECONDS = 0.01
-NO_EXIT = Exit(None, None)
-
-
-@dataclass
-class Outcome:
-    """How an attempt ended, in the protocol's words."""
-
-    outcome: str
-    code: str | None = None
-    message: str = ""
-    exit: Exit = NO_EXIT
-
-
-class Ended(Exception):
-    """The attempt is over before or while its process runs."""
-
-    def __init__(self, outcome: Outcome, grace: float = STOP_GRACE_SECONDS) -> None:
-        super().__init__(outcome.message)
-        self.outcome = outcome
-        self.grace = grace
-
-
-def _failed(code: str, message: str, grace: float = STOP_GRACE_SECONDS) -> Ended:
-    return Ended(Outcome("failed", code, message), grace)
 
 
 class Attempt:
-    """Runs one grant. `data` and `gpu_index` are what this worker offers; `within_budget` checks --max-disk."""
+    """Runs one grant. `runtimes` by name; `data` and `gpu_index` are what this worker offers.
+
+    `within_budget` checks --max-disk.
+    """
 
     def __init__(
         self,
@@ -68,7 +45,7 @@ class Attempt:
         record: LeaseRecord,
         folder: JobFolder,
         link: Link,
-        runtime: Runtime,
+        runtimes: Mapping[str, Runtime],
         *,
         data: Mapping[str, Path],
         gpu_index: int | None,
@@ -79,7 +56,7 @@ class Attempt:
         self._folder = folder
         self._link = link
         self._lease = link.lease
-        self._runtime = runtime
+        self._runtimes = runtimes
         self._data = data
         self._gpu_index = gpu_index
         self._within_budget = within_budget
@@ -104,7 +81,7 @@ class Attempt:
             say("abandoned", _("Job {job} is stopped at once.").format(job=self._grant.job_id), job=self._grant.job_id)
         finally:
             if self._running is not None:
-                self._running.kill()
+                self._running.close()
             self._link.close()
             self._spool.close()
 
@@ -112,12 +89,16 @@ class Attempt:
 
     def _work(self) -> Outcome:
         try:
-            self._prepare()
-            running = self._start()
+            runtime = self._runtime()
+            self._prepare(runtime.isolation(self._grant))
+            running = self._start(runtime)
             outcome = self._watch(running)
             self._usage = running.sample()
+            self._warnings += running.warnings()
         except Ended as ended:
             outcome = ended.outcome
+        except Lost as lost:
+            outcome = Outcome("failed", "engine_lost", lost.message)
         except MingoraError as error:
             outcome = Outcome("failed", "worker_error", error.message)
         except OSError as error:
@@ -137,11 +118,27 @@ class Attempt:
         """Raises when the attempt has to end."""
         self._link.check()
         if self._lease.stop is not None:
-            raise _stopped(self._lease.stop)
+            raise stopped(self._lease.stop)
         if self._link.interrupt.requested:
-            raise _failed("worker_stopped", _("The worker was stopped."))
+            raise failed("worker_stopped", _("The worker was stopped."))
 
-    def _prepare(self) -> None:
+    def _runtime(self) -> Runtime:
+        """What the job wants to run in, if this worker can."""
+        spec = self._grant.spec
+        name = spec.get("runtime", "native")
+        if name not in self._runtimes:
+            raise failed("worker_error", _("This worker doesn't run {runtime} jobs.").format(runtime=name))
+        if name == "docker" and (spec.get("training") or {}).get("algorithm") == "gradient_sharded":
+            raise failed(
+                "worker_error",
+                _("gradient_sharded exchanges through the platform, and no credential of it enters a container."),
+            )
+        missing = [name for name in spec.get("data") or [] if name not in self._data]
+        if missing:
+            raise failed("worker_error", _("This worker has no data {names}.").format(names=", ".join(missing)))
+        return self._runtimes[name]
+
+    def _prepare(self, isolation: Isolation) -> None:
         """Inputs there and verified, every rank ready."""
         grant, lease = self._grant, self._lease
         try:
@@ -157,11 +154,14 @@ class Attempt:
                 self._check,
             )
         except StageFailed as error:
-            raise _failed(error.code, error.message) from error
+            raise failed(error.code, error.message) from error
 
         def ready() -> None:
             sent_at = lease.clock()
-            lease.accept(self._link.api.ready(lease.id, lease.attempt, digest), sent_at)
+            answer = self._link.api.ready(
+                lease.id, lease.attempt, digest, isolation=isolation.profile, warnings=isolation.warnings
+            )
+            lease.accept(answer, sent_at)
 
         self._link.persist(ready, self._check)
         while not lease.start:
@@ -169,20 +169,12 @@ class Attempt:
             lease.wait(TICK_SECONDS)
         self._check()
 
-    def _start(self) -> Running:
-        spec = self._grant.spec
-        if spec.get("runtime", "native") != "native":
-            raise _failed("worker_error", _("This worker runs native jobs only."))
-        missing = [name for name in spec.get("data") or [] if name not in self._data]
-        if missing:
-            raise _failed("worker_error", _("This worker has no data {names}.").format(names=", ".join(missing)))
-        (self._folder.project / FOLDER).mkdir(exist_ok=True)
-        env = job_environment(self._grant, self._folder, data=self._data, gpu_index=self._gpu_index)
-        launch = Launch([str(part) for part in spec["command"]], self._folder.project, env, self._record.mark)
+    def _start(self, runtime: Runtime) -> Running:
+        launch = Launch(self._grant, self._folder, self._record.mark, self._data, self._gpu_index)
         try:
-            running = self._runtime.start(launch)
+            running = runtime.start(launch)
         except StartFailed as error:
-            raise _failed("command_not_found", error.message) from error
+            raise failed(error.code, error.message) from error
         self._running = running
         faults.point("process/started")
         self._lease.set_started()
@@ -192,23 +184,21 @@ class Attempt:
         """Stays with the process until it and all it started have ended and the log is whole."""
         pump = Pump(running.output, self._spool)
         try:
-            exit_ = self._until_exit(running)
-            outcome = _by_exit(exit_)
+            outcome = by_exit(self._until_exit(running))
+            if running.alive():
+                running.terminate()
+            self._end_all(running, LEFTOVER_GRACE_SECONDS)
         except Ended as ended:
             running.terminate()
             self._end_all(running, ended.grace)
             outcome = ended.outcome
             outcome.exit = running.wait(PIPE_SECONDS) or NO_EXIT
-        else:
-            if running.alive():
-                running.terminate()
-            self._end_all(running, LEFTOVER_GRACE_SECONDS)
-        pump.finish(PIPE_SECONDS)
+        finally:
+            pump.finish(PIPE_SECONDS)
         return outcome
 
     def _until_exit(self, running: Running) -> Exit:
-        resources = self._grant.spec.get("resources") or {}
-        memory, seconds = resources.get("memoryMiB"), self._grant.spec.get("timeoutSeconds")
+        seconds = self._grant.spec.get("timeoutSeconds")
         clock = self._lease.clock
         started, step = clock(), FIRST_SAMPLE_SECONDS
         sample_at = started + step
@@ -218,13 +208,13 @@ class Attempt:
                 return exit_
             self._check()
             if seconds is not None and clock() - started >= seconds:
-                raise _failed("timed_out", _("The job ran longer than {seconds} seconds.").format(seconds=seconds))
+                raise failed("timed_out", _("The job ran longer than {seconds} seconds.").format(seconds=seconds))
             if clock() >= sample_at:
-                self._sample(running, memory)
+                self._sample(running)
                 step = min(SAMPLE_SECONDS, step * 2)
                 sample_at = clock() + step
 
-    def _sample(self, running: Running, memory: int | None) -> None:
+    def _sample(self, running: Running) -> None:
         self._usage = running.sample()
         self._lease.set_usage(_usage(self._usage))
         processes = running.processes()
@@ -232,13 +222,13 @@ class Attempt:
             self._record.processes = processes
             with contextlib.suppress(OSError):
                 self._folder.save(self._record, durable=False)
-        if memory is not None and running.over_memory(memory, self._usage):
-            text = _("The job uses more than its memory budget of {limit} MiB.").format(limit=memory)
-            raise _failed("memory_exceeded", text, MEMORY_GRACE_SECONDS)
+        breach = running.breach(self._usage)
+        if breach is not None:
+            raise failed(breach.code, breach.message, BREACH_GRACE_SECONDS)
         if self._spool.error is not None:
-            raise _failed("disk_full", _("The log can't be written: {reason}").format(reason=self._spool.error))
+            raise failed("disk_full", _("The log can't be written: {reason}").format(reason=self._spool.error))
         if not self._within_budget():
-            raise _failed("disk_full", _("The job uses more disk than the worker's --max-disk allows."))
+            raise failed("disk_full", _("The job uses more disk than the worker's --max-disk allows."))
 
     def _end_all(self, running: Running, grace: float) -> None:
         """Time to end by themselves, then KILL; at once when nothing can be reported any more."""
@@ -253,7 +243,7 @@ class Attempt:
 
     def _deliver(self, outcome: Outcome) -> None:
         """Log and results first, the report last: with it new work may follow."""
-        entries = self._results(outcome) if self._running is not None else []
+        entries = self._results(self._running, outcome) if self._running is not None else []
         faults.point("results/uploaded")
         log_bytes = self._link.drain_log()
         faults.point("log/acknowledged")
@@ -261,7 +251,7 @@ class Attempt:
             self._warnings.append(_("The end of the log was refused by the platform."))
         stop = self._lease.stop
         if stop is not None and outcome.outcome != "cancelled":
-            asked = _stopped(stop).outcome
+            asked = stopped(stop).outcome
             outcome.outcome, outcome.code, outcome.message = asked.outcome, asked.code, asked.message
         body = self._report(outcome, log_bytes, entries)
         try:
@@ -276,7 +266,7 @@ class Attempt:
                 return
         self._say_end(outcome)
 
-    def _results(self, outcome: Outcome) -> list[dict[str, Any]]:
+    def _results(self, running: Running, outcome: Outcome) -> list[dict[str, Any]]:
         """Uploads what is under results/. A job that failed anyway keeps its own reason.
 
         What there is room for is kept when there isn't room for all: the user has it, and gets the room back with it.
@@ -287,21 +277,21 @@ class Attempt:
         def check() -> None:
             self._link.check()
             if self._lease.stop is not None and not obeyed:  # who cancels now doesn't wait for what is still to be sent
-                raise _stopped(self._lease.stop)
+                raise stopped(self._lease.stop)
 
         try:
-            found = collect(self._folder.project, check=check)
+            found = running.collect(check)
             self._warnings += found.warnings
             entries, refusal = self._upload(found, check)
             if refusal is None:
                 return entries
-            problem = _refused_upload(refusal)
+            problem = refused_upload(refusal)
         except Ended:
             return []
         except TooManyFiles:
             problem = Outcome("failed", "result_refused", _("There are too many files under results/."))
         except ApiError as error:
-            problem = _refused_upload(error)
+            problem = refused_upload(error)
         except MingoraError as error:
             problem = Outcome("failed", "result_refused", error.message)
         except OSError as error:
@@ -358,30 +348,6 @@ class Attempt:
         else:
             text = _("Job {job} failed: {reason}").format(job=job, reason=outcome.message)
         self._link.console.event("job_ended", text, job=job, outcome=outcome.outcome, reason=outcome.code)
-
-
-def _by_exit(exit_: Exit) -> Outcome:
-    if exit_.code == 0:
-        return Outcome("succeeded", exit=exit_)
-    if exit_.signal is not None:
-        text = _("The command was ended by signal {number}.").format(number=exit_.signal)
-        return Outcome("failed", "signal", text, exit_)
-    text = _("The command ended with exit code {code}.").format(code=exit_.code)
-    return Outcome("failed", "exit_code", text, exit_)
-
-
-def _stopped(stop: Stop) -> Ended:
-    """What the platform's wish to stop means for the report."""
-    if stop.reason == "cancelled":
-        return Ended(Outcome("cancelled", "cancelled", _("The job was cancelled.")), stop.grace)
-    return _failed(stop.reason, _("The platform stopped this rank: {reason}").format(reason=stop.reason), stop.grace)
-
-
-def _refused_upload(error: ApiError) -> Outcome:
-    if error.code in {"quota_exceeded", "file_too_large"}:
-        advice = _("Remove old jobs (mingora rm), or ask the operator for a higher limit.")
-        return Outcome("failed", "quota_exceeded", f"{error.message} {advice}")
-    return Outcome("failed", "result_refused", error.message)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

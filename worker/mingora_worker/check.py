@@ -7,7 +7,9 @@ from mingora_worker.config import Config
 from mingora_worker.console import Console, plain
 from mingora_worker.disk import Disk
 from mingora_worker.machine import Machine, describe, lock_gpu
+from mingora_worker.offering import Offering, refuse_nothing
 from mingora_worker.register import Registrar
+from mingora_worker.runtimes.base import Offer
 from mingora_worker.state import Root
 from mingora_worker.texts import _
 
@@ -15,9 +17,7 @@ from mingora_worker.texts import _
 def check(config: Config) -> int:
     """Prints one finding a line on stdout. Returns 0 when a worker could start with these options, else 1."""
     report = _Report()
-    if not config.allow_own_code:
-        report.problem(_("native jobs: not allowed"), _("Add --allow-own-code."))
-    for part in (_machine, _folder, _platform):
+    for part in (_machine, _folder, _runtimes, _platform):
         try:
             part(report, config)
         except MingoraError as error:
@@ -30,6 +30,7 @@ class _Report:
         self.good = True
         self.machine: Machine | None = None
         self.folder_is_free = False
+        self.offer = Offer(())
 
     def fine(self, text: str) -> None:
         print(f"ok       {plain(text)}")
@@ -76,7 +77,35 @@ def _folder(report: _Report, config: Config) -> None:
         report.problem(_("disk: {problem}").format(problem=space), _("Make room, or raise --max-disk."))
 
 
+def _runtimes(report: _Report, config: Config) -> None:
+    """Tries the container engine as a start does, the image's download included."""
+    if report.machine is None or not report.folder_is_free:  # else a running worker's containers would be ended
+        return
+    refuse_nothing(config)
+    root = Root(config.root)
+    root.open()
+    offering = None
+    try:
+        offering = Offering(root, config, report.machine, Console())
+        ready = offering.prepare(lambda: None)
+        report.offer = offering.offer()
+    finally:
+        if offering is not None:
+            offering.close()
+        root.close()
+    report.fine(_("native jobs: run") if "native" in ready else _("native jobs: not allowed (--allow-own-code)"))
+    if config.docker_image is None:
+        report.fine(_("Docker jobs: no image (--docker-image)"))
+    elif report.offer.isolation is not None:
+        text = _("Docker jobs: in {image} on engine {engine}; output limited by {quota}")
+        report.fine(text.format(**report.offer.isolation))
+    else:
+        report.problem(_("Docker jobs: refused, see above"), None)
+
+
 def _platform(report: _Report, config: Config) -> None:
     if report.machine is not None and report.folder_is_free:  # else a running worker's record would be changed
-        registrar = Registrar(Root(config.root), config, report.machine, Console(), pause=lambda _seconds: None)
+        registrar = Registrar(
+            Root(config.root), config, report.machine, lambda: report.offer, Console(), pause=lambda _seconds: None
+        )
         report.fine(registrar.probe())

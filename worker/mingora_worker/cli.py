@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from mingora import faults
-from mingora.errors import MingoraError, NotLoggedIn, UsageProblem
+from mingora.errors import MingoraError, NotLoggedIn
 from mingora.i18n import translate_argparse
 from mingora_worker.check import check
 from mingora_worker.config import Config, parse
@@ -15,10 +15,9 @@ from mingora_worker.console import Console
 from mingora_worker.interrupt import Interrupt
 from mingora_worker.loop import Worker
 from mingora_worker.machine import describe, lock_gpu
+from mingora_worker.offering import Offering, refuse_nothing
 from mingora_worker.register import Registrar, login_hint
-from mingora_worker.runtimes.native import NativeRuntime
 from mingora_worker.state import Root
-from mingora_worker.texts import _
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -30,11 +29,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         config = parse(sys.argv[1:] if arguments is None else arguments)
         if config.check:
             return check(config)
-        if not config.allow_own_code:
-            raise UsageProblem(
-                _("A native job runs with all your rights on this machine, so it has to be allowed."),
-                hint=_("Only jobs of your own account are run. Add --allow-own-code if you agree."),
-            )
+        refuse_nothing(config)
         console = Console(as_json=config.json_logs)
         _work(config, console)
     except MingoraError as error:
@@ -58,6 +53,8 @@ def _work(config: Config, console: Console) -> None:
             held.enter_context(lock_gpu(machine.gpu))
         root.open()
         held.callback(root.close)
-        registrar = Registrar(root, config, machine, console, lambda seconds: worker.pause(seconds))
-        worker = Worker(root, config, registrar, NativeRuntime(), console, interrupt)
+        offering = Offering(root, config, machine, console)
+        held.callback(offering.close)
+        registrar = Registrar(root, config, machine, offering.offer, console, lambda seconds: worker.pause(seconds))
+        worker = Worker(root, config, registrar, offering.prepare, console, interrupt)
         worker.run()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mingora.errors import UsageProblem
 from mingora_worker import __version__
+from mingora_worker.runtimes.docker.reference import Reference, parse_reference
 from mingora_worker.texts import _
 
 _DATA_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -31,6 +32,7 @@ class Config:
     network_group: str | None = None
     allow_cluster_network: bool = False
     gpu_index: int | None = None
+    docker_image: Reference | None = None
     server: str | None = None
     ca_file: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
@@ -52,6 +54,7 @@ def parse(arguments: Sequence[str]) -> Config:
         network_group=None if given.network_group is None else _text("--network-group", given.network_group),
         allow_cluster_network=given.allow_cluster_network,
         gpu_index=given.gpu_index,
+        docker_image=None if given.docker_image is None else parse_reference(given.docker_image),
         server=given.server,
         ca_file=None if given.ca_file is None else str(Path(given.ca_file).expanduser().absolute()),
         labels=_labels(given.label),
@@ -76,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--network-group", metavar="GROUP", help=_("label of machines that reach each other"))
     add("--allow-cluster-network", action="store_true", help=_("accept jobs that talk to other nodes"))
     add("--gpu-index", type=_index, metavar="N", help=_("offer this NVIDIA GPU, counted as nvidia-smi does"))
+    add("--docker-image", metavar="IMAGE", help=_("run Docker jobs in this image: repository@sha256:…"))
     add("--server", metavar="URL", help=_("address of the platform (default: that of your login)"))
     add("--ca-file", metavar="FILE", help=_("certificate of the platform's own authority"))
     add("--label", action="append", default=[], metavar="NAME=VALUE", help=_("a label shown with the node"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from pathlib import Path
 
@@ -49,17 +50,26 @@ class Disk:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes that a folder's files take on the disk; what vanishes meanwhile or can't be read counts nothing."""
+    """Bytes that a folder's files take on its disk; what vanishes meanwhile or can't be read counts nothing.
+
+    What is mounted below it lies elsewhere, or in a file that is counted already.
+    """
     total = 0
     pending = [os.fspath(folder)]
+    try:
+        disk = os.lstat(folder).st_dev
+    except OSError:
+        return 0
     while pending:
         try:
             with os.scandir(pending.pop()) as entries:
                 for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
+                    info = entry.stat(follow_symlinks=False)
+                    if info.st_dev != disk:
+                        continue
+                    if stat.S_ISDIR(info.st_mode):
                         pending.append(entry.path)
                     else:
-                        info = entry.stat(follow_symlinks=False)
                         total += getattr(info, "st_blocks", 0) * 512 or info.st_size
         except OSError:
             continue

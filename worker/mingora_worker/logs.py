@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from mingora.errors import ApiError, MingoraError
 from mingora_worker.api import MAX_CHUNK, lease_gone, transient
@@ -82,17 +82,26 @@ class Spool:
             self._file.close()
 
 
-class Pump:
-    """Reads a pipe into a spool in a thread of its own, to its end."""
+class Output(Protocol):
+    """A job's output as bytes."""
 
-    def __init__(self, pipe: BinaryIO, spool: Spool) -> None:
+    def read(self, size: int, /) -> bytes:
+        """Up to `size` bytes, at least one; none at the end."""
+
+    def close(self) -> None: ...
+
+
+class Pump:
+    """Reads a job's output into a spool in a thread of its own, to its end."""
+
+    def __init__(self, pipe: Output, spool: Spool) -> None:
         self._pipe = pipe
         self._spool = spool
         self._thread = threading.Thread(target=self._run, name="pump", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError, ValueError), self._pipe:
+        with contextlib.suppress(OSError, ValueError), contextlib.closing(self._pipe):
             while data := self._pipe.read(READ_BYTES):
                 self._spool.append(data)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from mingora.errors import ApiError, MingoraError
@@ -35,15 +35,25 @@ class Stopping(Exception):
 
 
 class Worker:
-    """One node at work. `root` is open, `registrar` ready; `pause` of both raises `Stopping`."""
+    """One node at work. `root` is open, `registrar` ready; `pause` of both raises `Stopping`.
+
+    `prepare` makes the runtimes ready, once what a former worker left is reported; it gets what to call meanwhile.
+    """
 
     def __init__(
-        self, root: Root, config: Config, registrar: Registrar, runtime: Runtime, console: Console, interrupt: Interrupt
+        self,
+        root: Root,
+        config: Config,
+        registrar: Registrar,
+        prepare: Callable[[Callable[[], object]], Mapping[str, Runtime]],
+        console: Console,
+        interrupt: Interrupt,
     ) -> None:
         self._root = root
         self._config = config
         self._registrar = registrar
-        self._runtime = runtime
+        self._prepare = prepare
+        self._runtimes: Mapping[str, Runtime] = {}
         self._console = console
         self._interrupt = interrupt
         self._disk = Disk(root.path, config.max_disk)
@@ -60,6 +70,7 @@ class Worker:
                 known.ca_file = self._config.ca_file or known.ca_file
                 self._node = known
                 recover(self._root, self._connect, known.id, self._console, self._interrupt)
+            self._runtimes = self._prepare(self._check)
             self._enter(self._registrar.begin())
             self._console.event("waiting", _("Waiting for jobs. Ctrl-C stops the worker."))
             while True:
@@ -104,8 +115,9 @@ class Worker:
     # -- claiming ----------------------------------------------------------------------------------------------
 
     def _has_room(self) -> bool:
-        """Looks at the disk, and tells the platform and the person when that changes anything."""
-        problem = self._disk.problem()
+        """Looks at disk and runtimes, and tells the platform and the person when that changes anything."""
+        problems = (runtime.problem() for runtime in self._runtimes.values())
+        problem = self._disk.problem() or next(filter(None, problems), None)
         if (problem is not None) != self._paused:
             self._call(lambda api: api.pause(problem))
             if problem is not None:
@@ -180,6 +192,7 @@ class Worker:
             log_cap=grant.log_cap,
             mark=secrets.token_hex(16),
             request_id=grant.request_id,
+            runtime=str(grant.spec.get("runtime", "native")),
         )
         folder.save(record)
         self._root.forget_claim()
@@ -194,7 +207,7 @@ class Worker:
             record,
             folder,
             link,
-            self._runtime,
+            self._runtimes,
             data=self._config.data,
             gpu_index=self._config.gpu_index,
             within_budget=self._disk.within_limit,

@@ -147,7 +147,18 @@ def lock_gpu(gpu: Gpu, folder: Path | None = None) -> IO[bytes]:
 
     The lock lasts until the file is closed or the process ends. Raises `MachineProblem` when it is taken.
     """
-    path = (folder or _lock_folder()) / f"mingora-{re.sub(r'[^A-Za-z0-9-]', '', gpu.uuid)}.lock"
+    path = (folder or lock_folder()) / f"mingora-{re.sub(r'[^A-Za-z0-9-]', '', gpu.uuid)}.lock"
+    file = lock_file(path)
+    if file is None:
+        raise MachineProblem(
+            _("Another worker on this machine uses GPU {index}.").format(index=gpu.index),
+            hint=_("Give this one another --gpu-index."),
+        )
+    return file
+
+
+def lock_file(path: Path) -> IO[bytes] | None:
+    """Holds a lock that workers of every account respect; None when another has it. Raises `MachineProblem`."""
     try:
         file = _open_shared(path)
     except OSError as error:
@@ -156,10 +167,7 @@ def lock_gpu(gpu: Gpu, folder: Path | None = None) -> IO[bytes]:
         ) from error
     if not try_lock(file):
         file.close()
-        raise MachineProblem(
-            _("Another worker on this machine uses GPU {index}.").format(index=gpu.index),
-            hint=_("Give this one another --gpu-index."),
-        )
+        return None
     return file
 
 
@@ -184,7 +192,7 @@ def _open_shared(path: Path) -> IO[bytes]:
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
 
 
-def _lock_folder() -> Path:
+def lock_folder() -> Path:
     """A folder that is the same for every account: chosen by its own rights, never by the account's."""
     if sys.platform == "win32":
         folder = Path(os.environ.get("PROGRAMDATA", r"C:\ProgramData")) / "Mingora"

@@ -20,6 +20,7 @@ from mingora_worker.backoff import Backoff
 from mingora_worker.config import Config
 from mingora_worker.console import Console
 from mingora_worker.machine import Machine
+from mingora_worker.runtimes.base import Offer
 from mingora_worker.state import NodeRecord, Root, RootProblem
 from mingora_worker.texts import _
 
@@ -27,13 +28,14 @@ AGENT = f"mingora-worker/{__version__}"
 
 
 class Registrar:
-    """`pause` sleeps between tries and raises when the worker is to stop."""
+    """`offer` is what can be run here; `pause` sleeps between tries and raises when the worker is to stop."""
 
     def __init__(
         self,
         root: Root,
         config: Config,
         machine: Machine,
+        offer: Callable[[], Offer],
         console: Console,
         pause: Callable[[float], object],
         environ: Mapping[str, str] | None = None,
@@ -41,6 +43,7 @@ class Registrar:
         self._root = root
         self._config = config
         self._machine = machine
+        self._offer = offer
         self._console = console
         self._pause = pause
         self._environ = dict(os.environ if environ is None else environ)
@@ -148,7 +151,7 @@ class Registrar:
                     self._pause(backoff.failed(error))
 
     def _body(self, record: NodeRecord) -> dict[str, Any]:
-        machine, config = self._machine, self._config
+        machine, config, offer = self._machine, self._config, self._offer()
         return {
             "nodeKey": record.key,
             "name": config.name,
@@ -158,8 +161,9 @@ class Registrar:
             "cpu": machine.cpu,
             "memoryMiB": machine.memory_mib,
             "gpu": None if machine.gpu is None else machine.gpu.as_json(),
-            "runtimes": ["native"],
-            "imageDigest": None,
+            "runtimes": list(offer.runtimes),
+            "imageDigest": offer.image_digest,
+            "isolation": None if offer.isolation is None else dict(offer.isolation),
             "fingerprint": machine.fingerprint,
             "networkGroup": config.network_group,
             "allowClusterNetwork": config.allow_cluster_network,

@@ -69,6 +69,7 @@ class LeaseRecord:
     pgid: int | None = None
     processes: list[ProcessId] = field(default_factory=list)
     request_id: str = ""
+    runtime: str = "native"
 
 
 class Root:

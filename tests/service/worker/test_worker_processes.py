@@ -11,12 +11,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from launches import launch
 from service.worker.fake_platform import FakePlatform
 from service.worker.worker_process import StartWorker
 
 from mingora_worker.logs import Pump, Spool
 from mingora_worker.monitor import MARK, ProcessTree, kill_all, leftovers
-from mingora_worker.runtimes.base import Launch, StartFailed
+from mingora_worker.runtimes.base import StartFailed
 from mingora_worker.runtimes.native import NativeRuntime
 from mingora_worker.state import ProcessId
 
@@ -76,7 +77,7 @@ while time.monotonic() < end:
 def test_a_process_that_forks_and_ends_over_and_over_is_ended(tmp_path: Path) -> None:
     """None of its processes is still there by the time that the list of all processes has been read."""
     others = set(psutil.Process().children())
-    running = NativeRuntime().start(Launch([sys.executable, "-c", COMET], tmp_path, dict(os.environ), "comet"))
+    running = NativeRuntime().start(launch(tmp_path, [sys.executable, "-c", COMET], mark="comet"))
     assert running.wait(10) is not None
     assert running.kill()
     with running.output:
@@ -92,7 +93,7 @@ def test_a_clock_that_is_set_changes_neither_a_jobs_processes_nor_its_use(
 ) -> None:
     greedy = "import time; kept = bytearray(b'x') * (60 << 20); time.sleep(60)"
     command = ["sh", "-c", 'sleep 60 & echo $!; exec "$0" -c "$1"', sys.executable, greedy]
-    running = NativeRuntime().start(Launch(command, tmp_path, dict(os.environ), "clock"))
+    running = NativeRuntime().start(launch(tmp_path, command, mark="clock"))
     with running.output:
         child = int(running.output.readline())
         until = time.monotonic() + 10
@@ -124,10 +125,9 @@ def test_a_pipe_that_an_outsider_keeps_open_is_not_waited_for(tmp_path: Path) ->
 
 @pytest.mark.req("WORK-2")
 def test_a_command_is_never_read_by_a_shell(tmp_path: Path) -> None:
-    launch = Launch(["echo pwned > pwned"], tmp_path, {"PATH": os.environ["PATH"]}, "m")
     with pytest.raises(StartFailed):
-        NativeRuntime().start(launch)
-    assert list(tmp_path.iterdir()) == []
+        NativeRuntime().start(launch(tmp_path, ["echo pwned > pwned"]))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.req("WORK-4")

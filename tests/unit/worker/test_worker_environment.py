@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mingora_worker.api import Grant
-from mingora_worker.environment import job_environment
-from mingora_worker.runtimes.native import base_environment
+from mingora_worker.environment import base_environment, native_environment
+from mingora_worker.runtimes.base import Launch
 from mingora_worker.state import JobFolder
 
 OURS = {
@@ -30,7 +30,7 @@ def env(gpu_index: int | None = None, **spec: Any) -> dict[str, str]:
     grant = Grant("lease_1", 2, "job_1", 1, 4, "mgl_secret", 60, 1, {"command": ["x"], **spec}, [], "")
     folder = JobFolder(Path("/root-of-worker/jobs/lease_1"))
     data = {"SET": Path("/data/set"), "OTHER": Path("/data/other")}
-    return job_environment(grant, folder, data=data, gpu_index=gpu_index, environ=OURS)
+    return native_environment(Launch(grant, folder, "mark", data, gpu_index), OURS)
 
 
 @pytest.mark.req("WORK-2", "WORK-7")

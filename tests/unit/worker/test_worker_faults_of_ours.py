@@ -22,7 +22,7 @@ class Bare(Attempt):
     def seal(self) -> None:
         self.sealed = True
 
-    def _prepare(self) -> None:
+    def _runtime(self) -> Any:
         raise self._fault
 
 

@@ -7,40 +7,23 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import BinaryIO
 
 import psutil
 
+from mingora_worker.api import Grant
+from mingora_worker.environment import native_environment
 from mingora_worker.monitor import MARK, ProcessTree, Usage, adopt_orphans
+from mingora_worker.results import FOLDER, Collected, collect
 from mingora_worker.runtimes import windows_job
-from mingora_worker.runtimes.base import Exit, Launch, StartFailed
+from mingora_worker.runtimes.base import Exit, Isolation, Launch, Reason, StartFailed, over_memory
 from mingora_worker.state import ProcessId
 from mingora_worker.texts import _
 
 NICE = 5
 CREATE_SUSPENDED = 0x4
-# What a job gets to see of the environment the worker was started in. Everything else could be a credential.
-KEPT = frozenset(
-    [
-        *("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "SHELL"),
-        *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
-        *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "PROGRAMDATA", "PROGRAMFILES"),
-        *("USERPROFILE", "USERNAME", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA"),
-        *("NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE"),
-    ]
-)
-KEPT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "OMP_", "MKL_")
 PYTHONS = frozenset({"python", "python3"})
-
-
-def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of the worker's environment that a job inherits: an allowlist, nothing of Mingora's own."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if (name.upper() in KEPT or name.upper().startswith(KEPT_PREFIXES)) and "MINGORA" not in name.upper()
-    }
 
 
 class NativeRuntime:
@@ -49,16 +32,24 @@ class NativeRuntime:
     `python` and `python3` mean the interpreter that runs the worker, whose packages the fingerprint states.
     """
 
+    name = "native"
+
     def __init__(self) -> None:
         self._adopting = adopt_orphans()
 
+    def isolation(self, grant: Grant) -> Isolation:  # noqa: ARG002 (a native job has all rights of the account)
+        return Isolation()
+
+    def problem(self) -> str | None:
+        return None
+
     def start(self, launch: Launch) -> NativeProcess:
         tree = ProcessTree(launch.mark, adopting=self._adopting)
-        command = list(launch.command)
+        command, project = launch.command, launch.folder.project
         if command[0] in PYTHONS:
             command[0] = sys.executable
-        elif sys.platform == "win32" and (launch.folder / command[0]).is_file():
-            command[0] = str(launch.folder / command[0])
+        elif sys.platform == "win32" and (project / command[0]).is_file():
+            command[0] = str(project / command[0])
         try:
             return self._spawn(command, launch, tree)
         except (OSError, ValueError) as error:
@@ -68,15 +59,17 @@ class NativeRuntime:
             ) from error
 
     def _spawn(self, command: list[str], launch: Launch, tree: ProcessTree) -> NativeProcess:
-        if not launch.folder.is_dir():
+        project = launch.folder.project
+        if not project.is_dir():
             raise ValueError(_("the project folder is gone"))
+        (project / FOLDER).mkdir(exist_ok=True)
         flags = 0
         if sys.platform == "win32":
             flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS | CREATE_SUSPENDED
         process = subprocess.Popen(
             command,
-            cwd=launch.folder,
-            env={**launch.env, MARK: launch.mark},
+            cwd=project,
+            env={**native_environment(launch), MARK: launch.mark},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -85,10 +78,10 @@ class NativeRuntime:
             creationflags=flags,
         )
         if sys.platform == "win32":
-            return NativeProcess(process, tree, _contained(process))
+            return NativeProcess(process, tree, launch, _contained(process))
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
-        return NativeProcess(process, tree)
+        return NativeProcess(process, tree, launch)
 
 
 def _contained(process: subprocess.Popen[bytes]) -> Callable[[], None]:
@@ -107,10 +100,15 @@ class NativeProcess:
     """A running command and everything it started. `end_container` ends what the system keeps together, if it does."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], tree: ProcessTree, end_container: Callable[[], None] = lambda: None
+        self,
+        process: subprocess.Popen[bytes],
+        tree: ProcessTree,
+        launch: Launch,
+        end_container: Callable[[], None] = lambda: None,
     ) -> None:
         assert process.stdout is not None
         self.output: BinaryIO = process.stdout  # type: ignore[assignment]
+        self._launch = launch
         self._process = process
         self._tree = tree
         self._end_container = end_container
@@ -143,8 +141,11 @@ class NativeProcess:
         self._tree.reap()
         return self._tree.sample()
 
-    def over_memory(self, limit_mib: int, usage: Usage) -> bool:
-        return usage.memory_mib > limit_mib and self._tree.shared_once() > limit_mib
+    def breach(self, usage: Usage) -> Reason | None:
+        limit = self._launch.memory_mib
+        if limit is None or usage.memory_mib <= limit or self._tree.shared_once() <= limit:
+            return None
+        return over_memory(limit)
 
     def processes(self) -> list[ProcessId]:
         return self._tree.identities()
@@ -159,3 +160,12 @@ class NativeProcess:
     def kill(self) -> bool:
         self._end_container()
         return self._tree.kill()
+
+    def warnings(self) -> list[str]:
+        return []
+
+    def collect(self, check: Callable[[], object]) -> Collected:
+        return collect(self._launch.folder.project, check=check)
+
+    def close(self) -> None:
+        self.kill()

@@ -11,7 +11,6 @@ from mingora_worker.runtimes.docker.output_watchdog import WatchdogOutput
 Kind = type[LoopOutput] | type[TmpfsOutput] | type[WatchdogOutput]
 # The best first. Which of them a machine allows is found by making one, and whether the engine sees it by using it.
 KINDS: tuple[Kind, ...] = (LoopOutput, TmpfsOutput, WatchdogOutput)
-_KINDS = KINDS
 
 
 def clear(folder: Path) -> None:

@@ -1,0 +1,110 @@
+"""Which runtimes this worker has, by its options, and what it says of them to the platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from mingora.errors import MingoraError, UsageProblem
+from mingora_worker.config import Config
+from mingora_worker.console import Console
+from mingora_worker.machine import Machine
+from mingora_worker.runtimes.base import Offer, Runtime
+from mingora_worker.runtimes.native import NativeRuntime
+from mingora_worker.state import JobFolder, Root
+from mingora_worker.texts import _
+
+if TYPE_CHECKING:
+    from mingora_worker.runtimes.docker.runtime import DockerRuntime
+
+DOCKER = "docker"
+
+
+def refuse_nothing(config: Config) -> None:
+    """Raises `UsageProblem` when the options allow no job at all."""
+    if not config.allow_own_code and config.docker_image is None:
+        raise UsageProblem(
+            _("Nothing is allowed to run: neither native jobs nor jobs in containers."),
+            hint=_(
+                "--allow-own-code runs native jobs of your own account with all your rights on this machine; "
+                "--docker-image repository@sha256:… runs Docker jobs in a container."
+            ),
+        )
+
+
+class Offering:
+    """The runtimes of one worker. A container engine is asked only when there is something for it to do.
+
+    Raises `MingoraError` when no engine answers.
+    """
+
+    def __init__(self, root: Root, config: Config, machine: Machine, console: Console) -> None:
+        self._native = NativeRuntime() if config.allow_own_code else None
+        self._docker: DockerRuntime | None = None
+        self._console = console
+        self._ready: dict[str, Runtime] = {}
+        if config.docker_image is not None:
+            self._docker = _docker(root, config, machine, console)
+        elif any(record is not None and record.runtime == DOCKER for record in map(JobFolder.record, root.leftovers())):
+            _clear(root, machine, console)
+
+    def prepare(self, check: Callable[[], object]) -> Mapping[str, Runtime]:
+        """The runtimes that are ready, by name.
+
+        One that isn't ready is told and left out; where it is the only one, its `MingoraError` is raised.
+        """
+        if self._native is not None:
+            self._ready[self._native.name] = self._native
+        if self._docker is not None:
+            try:
+                self._docker.prepare(check)
+                self._ready[self._docker.name] = self._docker
+            except MingoraError as error:
+                if not self._ready:
+                    raise
+                text = _("Docker jobs are not offered: {reason}").format(reason=error.message)
+                self._console.event("docker_refused", text, hint=error.hint)
+        return self._ready
+
+    def close(self) -> None:
+        """Gives back what the runtimes hold on this machine."""
+        if self._docker is not None:
+            self._docker.close()
+
+    def offer(self) -> Offer:
+        if self._docker is None or DOCKER not in self._ready:
+            return Offer(tuple(self._ready))
+        return Offer(tuple(self._ready), self._docker.reference.digest, self._docker.profile)
+
+
+def _docker(root: Root, config: Config, machine: Machine, console: Console) -> DockerRuntime:
+    """The Docker runtime, with nothing left of a former worker's containers."""
+    needs_docker_package()
+    from mingora_worker.runtimes.docker.limits import Allowance
+    from mingora_worker.runtimes.docker.runtime import DockerRuntime
+
+    assert config.docker_image is not None
+    allowance = Allowance.of(root.path, machine, config.max_disk)
+    runtime = DockerRuntime(root.path, config.docker_image, machine, allowance, console)
+    runtime.clear()
+    return runtime
+
+
+def _clear(root: Root, machine: Machine, console: Console) -> None:
+    """Ends what an earlier start with --docker-image left; this one runs no containers."""
+    needs_docker_package()
+    from mingora_worker.runtimes.docker import leftovers
+    from mingora_worker.runtimes.docker.engine import Engine
+
+    leftovers.clear(Engine(), root.path, leftovers.worker_label(root.path, machine.machine_id), console)
+
+
+def needs_docker_package() -> None:
+    """Raises `UsageProblem` where the SDK isn't installed: native jobs do without it."""
+    try:
+        import docker  # noqa: F401
+    except ImportError as error:
+        raise UsageProblem(
+            _("--docker-image needs the Python package docker."),
+            hint=_("Install it: python3 -m pip install 'docker>=7.1'"),
+        ) from error

@@ -1,0 +1,242 @@
+"""One rank in its container: watched, ended, and its end told exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from docker.errors import NotFound
+
+from mingora_worker.monitor import Usage
+from mingora_worker.results import Collected
+from mingora_worker.runtimes.base import Exit, Launch, Lost, Reason, over_memory
+from mingora_worker.runtimes.docker.attached import Attached, last_words
+from mingora_worker.runtimes.docker.create import create
+from mingora_worker.runtimes.docker.engine import FAILURES, LOST_SECONDS, RETRY_SECONDS, Engine, is_answer, lost
+from mingora_worker.runtimes.docker.output import Output
+from mingora_worker.runtimes.docker.pipe import PipeOutput
+from mingora_worker.runtimes.docker.settings import UNSTARTED, Box, command
+from mingora_worker.state import ProcessId
+from mingora_worker.texts import _
+
+SAMPLE_SECONDS = 1.0
+FIRST_SAMPLE_SECONDS = 0.05
+KILL_SECONDS = 10.0
+# The last words come with the end; only a reader that stalls lets them be missed.
+WORDS_SECONDS = 2.0
+# Nothing but init has anything to say there when the job's output goes into the pipe.
+MOST_WORDS = 1 << 20
+_SIGNAL_BASE = 128
+_NOT_STARTED = re.compile(rb"\[FATAL tini \(\d+\)\] exec ")
+
+
+class ContainerRank:
+    """A started container. One thread waits for its end, one looks at what it uses; both outlast a lost connection.
+
+    `left` is called when it couldn't be removed.
+    """
+
+    def __init__(self, engine: Engine, launch: Launch, box: Box, output: Output, left: Callable[[], None]) -> None:
+        self._engine = engine
+        self._id = ""
+        self._launch = launch
+        self._box = box
+        self._output = output
+        self._left = left
+        self._usage = Usage()
+        self._exit: Exit | None = None
+        self._ended = threading.Event()
+        self._interrupted = False
+        self._lost: Lost | None = None
+        self._signalled = False
+        self._was_full = False
+        self._child_killed = False
+        self._words: Attached | None = None
+        self._pipe = None if box.pipe is None else PipeOutput(box.pipe.parent, self._ended.is_set)
+
+    def start(self, image: str) -> None:
+        """Creates and starts the container. Raises `Lost` and what the engine answers; `close` clears up."""
+        words = command(self._box, self._launch.command)
+        self._id = str(self._engine.call(lambda: create(self._engine, image, words, self._box)).id)
+        self._words = Attached(self._engine, self._id)
+        self._engine.client.api.start(self._id)
+        threads = [self._wait, self._look] if self._pipe is None else [self._wait, self._look, self._words.keep]
+        for work in threads:
+            threading.Thread(target=work, name=f"container {work.__name__}", daemon=True).start()
+
+    @property
+    def output(self) -> PipeOutput | Attached:
+        """What the job writes."""
+        found = self._pipe or self._words
+        assert found is not None, "start first"
+        return found
+
+    # -- threads -----------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        """Until the container has ended, or the engine has been away for too long."""
+        away_since: float | None = None
+        while self._lost is None:
+            try:
+                self._engine.client.api.wait(self._id, timeout=None)
+                self._exit = self._read_exit()
+                break
+            except FAILURES as error:
+                if is_answer(error):
+                    text = _("The container was removed from outside.")
+                    self._exit = Exit(None, signal.SIGKILL, Reason("engine_lost", text))
+                    break
+                self._interrupted = True
+                away_since = away_since or time.monotonic()
+                if time.monotonic() - away_since > LOST_SECONDS and not self._engine.answers():
+                    self._lost = lost()
+                time.sleep(RETRY_SECONDS)
+        self._ended.set()
+        self.output.wake()
+
+    def _look(self) -> None:
+        """Keeps what the container uses, and whether its output is full."""
+        pause, failing_since = FIRST_SAMPLE_SECONDS, None
+        while not self._ended.wait(pause):
+            pause = min(SAMPLE_SECONDS, pause * 2)
+            try:
+                self._was_full = self._was_full or self._output.full()
+                self._usage = _usage(self._engine.client.api.stats(self._id, stream=False, one_shot=True), self._usage)
+                failing_since = None
+            except FAILURES:
+                failing_since = failing_since or time.monotonic()
+                if time.monotonic() - failing_since > LOST_SECONDS and not self._engine.answers():
+                    self._lost = self._lost or lost()
+
+    # -- how it ended ------------------------------------------------------------------------------------------
+
+    def _read_exit(self) -> Exit:
+        assert self._words is not None
+        state = self._engine.client.api.inspect_container(self._id)["State"]
+        tail = self._words.wait(WORDS_SECONDS)
+        self._was_full = self._was_full or self._output.full()
+        code, signal_number = _told(state["ExitCode"], last_words(tail))
+        reason = None
+        if state.get("OOMKilled"):
+            self._usage = Usage(self._usage.cpu_seconds, self._usage.memory_mib, self._box.memory_mib)
+            reason = over_memory(self._box.memory_mib)
+            self._child_killed = code == 0
+        elif code in {126, 127} and (UNSTARTED.encode() in tail or _NOT_STARTED.search(tail)):
+            why = _("it isn't there") if code == 127 else _("it can't be executed")
+            text = _("The command {name} can't be started: {reason}")
+            reason = Reason("command_not_found", text.format(name=self._launch.command[0], reason=why))
+        elif self._was_full:
+            reason = self._full()
+        elif self._interrupted and signal_number is not None and not self._signalled:
+            reason = Reason("engine_lost", _("The container engine was stopped, and the job with it."))
+        return Exit(code, signal_number, reason if code != 0 else None)
+
+    def _full(self) -> Reason:
+        text = _("The job filled its output: {limit} MiB may be under results/.")
+        return Reason("output_limit", text.format(limit=self._box.output_bytes >> 20))
+
+    def warnings(self) -> list[str]:
+        found = []
+        if self._child_killed:
+            text = _("A process of the job was killed for memory; the budget is {limit} MiB.")
+            found.append(text.format(limit=self._box.memory_mib))
+        if self._was_full and self._exit is not None and self._exit.code == 0:
+            found.append(self._full().message)
+        return found
+
+    # -- Running -----------------------------------------------------------------------------------------------
+
+    def wait(self, timeout: float) -> Exit | None:
+        ended = self._ended.wait(timeout)
+        if self._lost is not None:
+            raise self._lost
+        return self._exit if ended else None
+
+    def sample(self) -> Usage:
+        return self._usage
+
+    def breach(self, usage: Usage) -> Reason | None:  # noqa: ARG002 (the kernel holds the memory limit)
+        if self._output.over():
+            return self._full()
+        cap = self._launch.grant.log_cap
+        flooding = self._pipe is not None and self._words is not None and self._words.passed > MOST_WORDS
+        if flooding or self.output.passed > cap:
+            text = _("The job wrote more than the {limit} MiB that its log may have.")
+            return Reason("log_limit", text.format(limit=cap >> 20))
+        return None
+
+    def processes(self) -> list[ProcessId]:
+        return []
+
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def alive(self) -> bool:
+        return not self._ended.is_set()
+
+    def kill(self) -> bool:
+        """Ends the container; an engine that doesn't answer is left to the next start of the worker."""
+        until = time.monotonic() + KILL_SECONDS
+        if self._words is not None and not self._ended.is_set():
+            self._words.close()
+        while not self._ended.is_set() and time.monotonic() < until and self._lost is None:
+            self._signal(signal.SIGKILL)
+            self._ended.wait(1.0)
+        return self._ended.is_set() and self._lost is None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._ended.is_set():
+            self._signalled = True
+            with contextlib.suppress(*FAILURES):
+                self._engine.client.api.kill(self._id, number.value)
+
+    def collect(self, check: Callable[[], object]) -> Collected:
+        if self._lost is not None or not self._ended.is_set():
+            raise self._lost or Lost(_("The container could not be ended; its results aren't read."))
+        return self._output.collect(check)
+
+    def close(self) -> None:
+        if self._id:
+            self._remove()
+        if self._words is not None:
+            self._words.close()
+        if self._pipe is not None:
+            self._pipe.close()
+        self._output.close()
+
+    def _remove(self) -> None:
+        self.kill()
+        try:
+            self._engine.client.api.remove_container(self._id, v=True, force=True)
+        except NotFound:
+            pass
+        except FAILURES:
+            self._left()
+
+
+def _told(exit_code: int, words: tuple[str, str] | None) -> tuple[int | None, int | None]:
+    """Exit code and signal of the job's first process, from the container's exit code and what init said.
+
+    Init says nothing when it was killed itself, and an init other than tini never does: a code above 128 means a
+    signal then, as in every shell.
+    """
+    number = exit_code - _SIGNAL_BASE
+    by_signal = 0 < number < signal.NSIG and words != ("status", str(exit_code))
+    return (None, number) if by_signal else (exit_code, None)
+
+
+def _usage(stats: dict[str, Any], before: Usage) -> Usage:
+    """What the engine counts, caches that the kernel can drop left out. An ended container has nothing any more."""
+    memory = stats.get("memory_stats") or {}
+    if "usage" not in memory:
+        return before
+    details = memory.get("stats") or {}
+    cache = details.get("total_inactive_file", details.get("inactive_file", 0))
+    used = -(-max(0, int(memory["usage"]) - int(cache)) // (1 << 20))
+    seconds = (stats.get("cpu_stats") or {}).get("cpu_usage", {}).get("total_usage", 0) / 1e9
+    return Usage(round(max(before.cpu_seconds, seconds), 2), used, max(before.max_memory_mib, used))

@@ -1,0 +1,67 @@
+"""How much of the machine one job's container gets."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mingora_worker.disk import folder_bytes
+from mingora_worker.machine import Machine
+
+MIB = 1 << 20
+# What the machine keeps for itself and the worker when a job names no memory: a tenth, within these bounds.
+KEPT_MIB = (512, 8_192)
+LEAST_MEMORY_MIB = 64
+# The most under results/. What a job needs beside it belongs into /tmp, which is memory.
+MOST_OUTPUT_BYTES = 32 << 30
+LEAST_OUTPUT_BYTES = 16 * MIB
+OUTPUT_INODES = 65_536
+# Of the free disk, or of what --max-disk leaves, at the start: it is reserved then.
+DISK_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one job. `pids` counts threads as well."""
+
+    memory_mib: int
+    cpus: int
+    pids: int
+    output_bytes: int
+    output_inodes: int
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a worker gives to jobs. `max_disk` in bytes, or None; `output_in_memory`: the output's quota is memory."""
+
+    root: Path
+    memory_mib: int
+    cpus: int
+    max_disk: int | None = None
+    output_in_memory: bool = False
+
+    @classmethod
+    def of(cls, root: Path, machine: Machine, max_disk: int | None) -> Allowance:
+        kept = min(max(machine.memory_mib // 10, KEPT_MIB[0]), KEPT_MIB[1])
+        return cls(root, max(LEAST_MEMORY_MIB, machine.memory_mib - kept), machine.cpu, max_disk)
+
+    def limits(self, resources: Mapping[str, Any]) -> Limits:
+        """What a job with these `resources` (of job.json) gets."""
+        memory = int(resources.get("memoryMiB") or self.memory_mib)
+        cpus = min(int(resources.get("cpu") or self.cpus), self.cpus)
+        # Libraries for numbers start some threads for each CPU in every process.
+        pids = min(32_768, max(1_024, 256 * cpus))
+        return Limits(memory, cpus, pids, self._output(memory), OUTPUT_INODES)
+
+    def _output(self, memory_mib: int) -> int:
+        if self.output_in_memory:
+            return max(LEAST_OUTPUT_BYTES, memory_mib * MIB // 2)
+        room = shutil.disk_usage(self.root).free
+        if self.max_disk is not None:
+            room = min(room, self.max_disk - folder_bytes(self.root))
+        most = min(MOST_OUTPUT_BYTES, int(room * DISK_SHARE))
+        return max(LEAST_OUTPUT_BYTES, most // MIB * MIB)

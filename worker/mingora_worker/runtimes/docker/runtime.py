@@ -1,0 +1,193 @@
+"""The Docker runtime of one worker: made ready once, then it starts one container a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from docker.errors import APIError, NotFound
+
+from mingora_worker.api import Grant
+from mingora_worker.console import Console
+from mingora_worker.environment import own_variables, platform_variables, wants_gpu
+from mingora_worker.machine import Machine
+from mingora_worker.results import FOLDER
+from mingora_worker.runtimes.base import Isolation, Launch, Lost, StartFailed
+from mingora_worker.runtimes.docker import canary, image, leftovers, settings
+from mingora_worker.runtimes.docker.container import ContainerRank
+from mingora_worker.runtimes.docker.create import share
+from mingora_worker.runtimes.docker.engine import Engine, EngineProblem, explanation
+from mingora_worker.runtimes.docker.limits import Allowance, Limits
+from mingora_worker.runtimes.docker.output import Output, OutputFailed, OutputFull, Place
+from mingora_worker.runtimes.docker.pipe import NAME as PIPE_NAME
+from mingora_worker.runtimes.docker.reference import Reference
+from mingora_worker.runtimes.docker.user import choose
+from mingora_worker.texts import _
+
+
+class DockerRuntime:
+    """Runs jobs in containers of one image. `prepare` comes before everything else but `clear`.
+
+    Raises `EngineProblem` where no engine answers.
+    """
+
+    name = "docker"
+
+    def __init__(self, root: Path, wanted: Reference, machine: Machine, allowance: Allowance, console: Console) -> None:
+        self.reference = wanted
+        self.profile: Mapping[str, Any] = {}
+        self._root = root
+        self._allowance = allowance
+        self._console = console
+        self._engine = Engine()
+        self._user = choose(rootless="rootless" in self._engine.options)
+        self._worker = leftovers.worker_label(root, machine.machine_id)
+        self._image = ""
+        self._make: Callable[[Place], Output] | None = None
+        self._piped = False
+        self._unclear = False
+
+    def clear(self, check: Callable[[], object] = lambda: None) -> None:
+        """Ends and removes what a former worker in this folder left. Raises `EngineProblem`, `Lost`."""
+        leftovers.clear(self._engine, self._root, self._worker, self._console, check)
+        self._unclear = False
+
+    def prepare(self, check: Callable[[], object] = lambda: None) -> None:
+        """Fetches the image and proves on this engine that a container holds. Raises `EngineProblem`."""
+
+        def progress(_status: str) -> None:
+            check()
+
+        self._console.event("image", _("Looking for the image {image} …").format(image=self.reference))
+        self._image = image.fetch(self._engine, self.reference, progress)
+        proof = canary.prove(self._engine, self._image, self._root, self._user, self._labels("canary", ""), check)
+        self._make = proof.make
+        self._piped = proof.piped
+        self._allowance = replace(self._allowance, output_in_memory=proof.output == "tmpfs")
+        self.profile = {"image": str(self.reference), **proof.profile}
+        text = _("Containers hold on this engine ({engine}); output is limited by {quota}.").format(**proof.profile)
+        self._console.event("isolation", text, **self.profile)
+
+    def close(self) -> None:
+        self._user.release()
+
+    def problem(self) -> str | None:
+        """The engine has to answer, and nothing of a former job may be left."""
+        if not self._engine.answers():
+            return _("The container engine doesn't answer.")
+        if self._unclear:
+            try:
+                self.clear()
+            except (EngineProblem, Lost) as error:
+                return error.message
+        return None
+
+    def isolation(self, grant: Grant) -> Isolation:
+        limits = self._allowance.limits(grant.spec.get("resources") or {})
+        profile = {
+            **self.profile,
+            "memoryMiB": limits.memory_mib,
+            "cpus": limits.cpus,
+            "outputMiB": limits.output_bytes >> 20,
+            "outputFiles": limits.output_inodes,
+            "network": "host" if _on_host_network(grant) else "none",
+        }
+        if not _on_host_network(grant):
+            return Isolation(profile)
+        return Isolation(
+            profile,
+            (
+                _(
+                    "This job's container uses the host's network, as its network group needs: it reaches what the "
+                    "machine reaches, services on 127.0.0.1 included. Its isolation is weaker than that of other jobs."
+                ),
+            ),
+        )
+
+    # -- starting ----------------------------------------------------------------------------------------------
+
+    def start(self, launch: Launch) -> ContainerRank:
+        assert self._make is not None, "prepare first"
+        limits = self._allowance.limits(launch.resources)
+        share(launch.folder.project, self._user)
+        (launch.folder.project / FOLDER).mkdir(exist_ok=True)
+        labels = self._labels(launch.grant.lease_id, launch.grant.job_id)
+        output = self._output(launch, limits, labels)
+        try:
+            rank = ContainerRank(self._engine, launch, self._box(launch, limits, labels, output), output, self._left)
+        except BaseException:
+            output.close()
+            raise
+        try:
+            self._start(rank)
+        except BaseException:
+            rank.close()
+            raise
+        return rank
+
+    def _output(self, launch: Launch, limits: Limits, labels: Mapping[str, str]) -> Output:
+        assert self._make is not None
+        place = Place(
+            folder=launch.folder.path,
+            uid=self._user.uid,
+            gid=self._user.gid,
+            limit_bytes=limits.output_bytes,
+            limit_inodes=limits.output_inodes,
+            engine=self._engine.client,
+            labels=labels,
+            image=self._image,
+            preset=launch.folder.project / FOLDER,
+        )
+        try:
+            return self._make(place)
+        except OutputFull as error:
+            raise StartFailed(error.message, "output_limit") from error
+        except OutputFailed as error:
+            raise StartFailed(error.message, "worker_error") from error
+
+    def _box(self, launch: Launch, limits: Limits, labels: Mapping[str, str], output: Output) -> settings.Box:
+        data = {name: launch.data[name] for name in launch.grant.spec.get("data") or []}
+        places = {name: f"{settings.DATA}/{name}" for name in data}
+        env = {k: v for k, v in own_variables(launch.grant).items() if not k.upper().startswith("NVIDIA_")}
+        env |= platform_variables(launch.grant, results=settings.RESULTS, data=places)
+        return settings.Box(
+            name=f"mingora-{launch.grant.lease_id}",
+            labels=labels,
+            user=str(self._user),
+            memory_mib=limits.memory_mib,
+            scratch_mib=max(16, limits.memory_mib // 2),
+            cpus=limits.cpus,
+            pids=limits.pids,
+            project=launch.folder.project,
+            output=output.mount(settings.RESULTS),
+            output_bytes=limits.output_bytes,
+            pipe=launch.folder.path / PIPE_NAME if self._piped else None,
+            env=settings.HOME_VARIABLES | env,
+            data=data,
+            gpu_index=launch.gpu_index if wants_gpu(launch) else None,
+            host_network=_on_host_network(launch.grant),
+            user_namespaces="userns" in self._engine.options,
+        )
+
+    def _start(self, rank: ContainerRank) -> None:
+        try:
+            rank.start(self._image)
+        except NotFound as error:
+            raise StartFailed(_("The image {image} is gone.").format(image=self.reference), "worker_error") from error
+        except APIError as error:
+            text = _("The engine can't start the container: {reason}").format(reason=explanation(error))
+            raise StartFailed(text, "worker_error") from error
+
+    def _left(self) -> None:
+        """A rank couldn't be ended for certain: nothing is claimed before the engine shows that it is gone."""
+        self._unclear = True
+
+    def _labels(self, lease_id: str, job_id: str) -> dict[str, str]:
+        return {leftovers.WORKER: self._worker, leftovers.LEASE: lease_id, leftovers.JOB: job_id}
+
+
+def _on_host_network(grant: Grant) -> bool:
+    """Only a job that names a network group, which no other worker than one with --allow-cluster-network is given."""
+    return bool((grant.spec.get("resources") or {}).get("networkGroup"))
