@@ -108,6 +108,12 @@ class Registry:
         if references:
             run(["docker", "rmi", "--force", *references])
 
+    @contextmanager
+    def beside(self, prefix: Sequence[str]) -> Iterator[str]:
+        """The address of another registry with the same images, run by a command with ``prefix``."""
+        with _served(self._folder, prefix) as address:
+            yield address
+
     def _once(self, repository: str, name: str, make: Callable[[], str]) -> str:
         known = self._folder / f"{name}.digest"
         with _locked(self._folder):
@@ -149,13 +155,13 @@ def running_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Regis
 
 
 @contextmanager
-def _served(folder: Path) -> Iterator[str]:
+def _served(folder: Path, prefix: Sequence[str] = ()) -> Iterator[str]:
     """``docker-registry`` on a free port, its content in ``folder``; the address."""
     with tempfile.TemporaryDirectory() as own:
         config, log = Path(own) / "config.yml", Path(own) / "log"
         config.write_text(_CONFIG.format(data=folder / "data"))
         with open(log, "wb") as output:
-            command = ["setpriv", "--pdeathsig=TERM", "docker-registry", "serve", str(config)]  # ends with us
+            command = ["setpriv", "--pdeathsig=TERM", *prefix, "docker-registry", "serve", str(config)]  # ends with us
             server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             until(lambda: bool(_LISTENING.search(log.read_bytes())) or server.poll() is not None, 20, "a registry")
