@@ -48,7 +48,7 @@ def test_every_message_is_translated(language: str) -> None:
 
 
 @pytest.mark.req("CLI-12", "WORK-2")
-@pytest.mark.parametrize(("language", "word"), [("en", "native"), ("zh_CN", "原生"), ("tr", "Yerel")])
+@pytest.mark.parametrize(("language", "word"), [("en", "native"), ("zh_CN", "原生"), ("tr", "yerel")])
 def test_the_worker_speaks_the_chosen_language(language: str, word: str, tmp_path: Path) -> None:
     launcher = PACKAGE.parent / "mingora_worker.py"
     env = {**os.environ, "MINGORA_LANG": language, "PYTHONIOENCODING": "utf-8"}

@@ -13,7 +13,7 @@ from docker.models.containers import Container
 
 from mingora_worker.runtimes.docker.engine import Engine
 from mingora_worker.runtimes.docker.settings import Box, arguments
-from mingora_worker.runtimes.docker.user import User
+from mingora_worker.runtimes.docker.user import User, own_uid
 
 
 def create(
@@ -36,7 +36,7 @@ def create(
 
 def share(folder: Path, user: User) -> None:
     """Lets the container's user read the project where it isn't the worker's own: the folder above keeps others out."""
-    if user.uid == os.geteuid():
+    if user.uid == own_uid():
         return
     for inside, folders, files in os.walk(folder):
         for name in files:

@@ -31,14 +31,20 @@ class User:
         return f"{self.uid}:{self.gid}"
 
 
+def own_uid() -> int | None:
+    """This process's account; None where accounts aren't numbers (Windows)."""
+    return os.geteuid() if hasattr(os, "geteuid") else None
+
+
 def choose(folder: Path | None = None, *, rootless: bool = False) -> User:
     """The worker's own account, or for root a number that no other worker on the machine has now.
 
     Without it two jobs of two workers, were they to leave their containers, would be one account. A rootless engine
     calls the worker's account root, so that its containers have a number of their own as well.
     """
-    if os.geteuid() != 0 and not rootless:
-        return User(os.geteuid(), os.getegid())
+    own = own_uid()
+    if own not in {0, None} and not rootless:
+        return User(own, os.getegid())
     for slot in range(SLOTS):
         held = lock_file((folder or lock_folder()) / f"mingora-slot-{slot}.lock")
         if held is not None:
