@@ -80,13 +80,16 @@ class Offering:
 def _docker(root: Root, config: Config, machine: Machine, console: Console) -> DockerRuntime:
     """The Docker runtime, with nothing left of a former worker's containers."""
     needs_docker_package()
+    from mingora_worker.runtimes.docker.data import refuse_dangerous
     from mingora_worker.runtimes.docker.limits import Allowance
     from mingora_worker.runtimes.docker.runtime import DockerRuntime
 
     assert config.docker_image is not None
+    refuse_dangerous(config.data, root.path)
     allowance = Allowance.of(root.path, machine, config.max_disk)
     runtime = DockerRuntime(root.path, config.docker_image, machine, allowance, console)
     runtime.clear()
+    runtime.tell_unreadable(config.data)
     return runtime
 
 

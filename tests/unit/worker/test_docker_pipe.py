@@ -99,7 +99,7 @@ def test_numbers_above_what_select_takes_are_no_trouble(tmp_path: Path) -> None:
     try:
         ended = Ended()
         output = PipeOutput(tmp_path, ended)
-        timer = threading.Timer(0.05, lambda: (tmp_path / NAME).open("wb", buffering=0).write(b"said"))
+        timer = threading.Timer(0.05, lambda: (tmp_path / NAME).write_bytes(b"said"))
         timer.start()
         assert output.read(10) == b"said"
         timer.join()

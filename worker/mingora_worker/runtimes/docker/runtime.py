@@ -15,7 +15,7 @@ from mingora_worker.environment import own_variables, platform_variables, wants_
 from mingora_worker.machine import Machine
 from mingora_worker.results import FOLDER
 from mingora_worker.runtimes.base import Isolation, Launch, Lost, StartFailed
-from mingora_worker.runtimes.docker import canary, image, leftovers, settings
+from mingora_worker.runtimes.docker import canary, data, image, leftovers, settings
 from mingora_worker.runtimes.docker.container import ContainerRank
 from mingora_worker.runtimes.docker.create import share
 from mingora_worker.runtimes.docker.engine import Engine, EngineProblem, explanation
@@ -48,11 +48,18 @@ class DockerRuntime:
         self._make: Callable[[Place], Output] | None = None
         self._piped = False
         self._unclear = False
+        self._away = False
 
     def clear(self, check: Callable[[], object] = lambda: None) -> None:
         """Ends and removes what a former worker in this folder left. Raises `EngineProblem`, `Lost`."""
         leftovers.clear(self._engine, self._root, self._worker, self._console, check)
         self._unclear = False
+
+    def tell_unreadable(self, names: Mapping[str, Path]) -> None:
+        """Warns of local data that a job in a container could only fail to read."""
+        for name in data.unreadable(names, self._user):
+            text = _("--data {name}: jobs run as user {user}, who may not read it.")
+            self._console.event("data_unreadable", text.format(name=name, user=self._user), data=name)
 
     def prepare(self, check: Callable[[], object] = lambda: None) -> None:
         """Fetches the image and proves on this engine that a container holds. Raises `EngineProblem`."""
@@ -74,14 +81,19 @@ class DockerRuntime:
         self._user.release()
 
     def problem(self) -> str | None:
-        """The engine has to answer, and nothing of a former job may be left."""
+        """The engine has to answer and nothing of a former job may be left; one that was away has to prove itself."""
         if not self._engine.answers():
+            self._away = True
             return _("The container engine doesn't answer.")
-        if self._unclear:
-            try:
+        try:
+            if self._unclear or self._away:
                 self.clear()
-            except (EngineProblem, Lost) as error:
-                return error.message
+            if self._away:
+                self._engine = Engine()
+                self.prepare()
+        except (EngineProblem, Lost) as error:
+            return error.message
+        self._away = False
         return None
 
     def isolation(self, grant: Grant) -> Isolation:
@@ -148,8 +160,8 @@ class DockerRuntime:
             raise StartFailed(error.message, "worker_error") from error
 
     def _box(self, launch: Launch, limits: Limits, labels: Mapping[str, str], output: Output) -> settings.Box:
-        data = {name: launch.data[name] for name in launch.grant.spec.get("data") or []}
-        places = {name: f"{settings.DATA}/{name}" for name in data}
+        wanted = {name: launch.data[name] for name in launch.grant.spec.get("data") or []}
+        places = {name: f"{settings.DATA}/{name}" for name in wanted}
         env = {k: v for k, v in own_variables(launch.grant).items() if not k.upper().startswith("NVIDIA_")}
         env |= platform_variables(launch.grant, results=settings.RESULTS, data=places)
         return settings.Box(
@@ -165,7 +177,7 @@ class DockerRuntime:
             output_bytes=limits.output_bytes,
             pipe=launch.folder.path / PIPE_NAME if self._piped else None,
             env=settings.HOME_VARIABLES | env,
-            data=data,
+            data=wanted,
             gpu_index=launch.gpu_index if wants_gpu(launch) else None,
             host_network=_on_host_network(launch.grant),
             user_namespaces="userns" in self._engine.options,
