@@ -94,7 +94,6 @@ class Attempt:
             running = self._start(runtime)
             outcome = self._watch(running)
             self._usage = running.sample()
-            self._warnings += running.warnings()
         except Ended as ended:
             outcome = ended.outcome
         except Lost as lost:
@@ -243,7 +242,10 @@ class Attempt:
 
     def _deliver(self, outcome: Outcome) -> None:
         """Log and results first, the report last: with it new work may follow."""
-        entries = self._results(self._running, outcome) if self._running is not None else []
+        entries: list[dict[str, Any]] = []
+        if self._running is not None:
+            entries = self._results(self._running, outcome)
+            self._warnings += self._running.warnings()
         faults.point("results/uploaded")
         log_bytes = self._link.drain_log()
         faults.point("log/acknowledged")
@@ -292,6 +294,8 @@ class Attempt:
             problem = Outcome("failed", "result_refused", _("There are too many files under results/."))
         except ApiError as error:
             problem = refused_upload(error)
+        except Lost as error:
+            problem = Outcome("failed", "engine_lost", error.message)
         except MingoraError as error:
             problem = Outcome("failed", "result_refused", error.message)
         except OSError as error:

@@ -125,7 +125,7 @@ class Running(Protocol):
         """Ends every process at once. Returns whether none is left."""
 
     def warnings(self) -> list[str]:
-        """What the job's owner should know although it didn't end the job."""
+        """What the job's owner should know although it didn't end the job; asked for once all is collected."""
 
     def collect(self, check: Callable[[], object]) -> Collected:
         """What the job left under results/, once nothing of it runs. `check` is called between steps and may raise."""

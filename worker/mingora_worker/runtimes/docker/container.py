@@ -17,8 +17,17 @@ from mingora_worker.results import Collected
 from mingora_worker.runtimes.base import Exit, Launch, Lost, Reason, over_memory
 from mingora_worker.runtimes.docker.attached import Attached, last_words
 from mingora_worker.runtimes.docker.create import create
-from mingora_worker.runtimes.docker.engine import FAILURES, LOST_SECONDS, RETRY_SECONDS, Engine, is_answer, lost
-from mingora_worker.runtimes.docker.output import Output
+from mingora_worker.runtimes.docker.engine import (
+    ENGINE_FAILURES,
+    FAILURES,
+    LOST_SECONDS,
+    RETRY_SECONDS,
+    Engine,
+    explanation,
+    is_answer,
+    lost,
+)
+from mingora_worker.runtimes.docker.output import Output, OutputFailed
 from mingora_worker.runtimes.docker.pipe import PipeOutput
 from mingora_worker.runtimes.docker.settings import UNSTARTED, Box, command
 from mingora_worker.state import ProcessId
@@ -145,7 +154,7 @@ class ContainerRank:
         if self._child_killed:
             text = _("A process of the job was killed for memory; the budget is {limit} MiB.")
             found.append(text.format(limit=self._box.memory_mib))
-        if self._was_full and self._exit is not None and self._exit.code == 0:
+        if self._was_full and (self._exit is None or self._exit.reason != self._full()):
             found.append(self._full().message)
         return found
 
@@ -198,7 +207,12 @@ class ContainerRank:
     def collect(self, check: Callable[[], object]) -> Collected:
         if self._lost is not None or not self._ended.is_set():
             raise self._lost or Lost(_("The container could not be ended; its results aren't read."))
-        return self._output.collect(check)
+        try:
+            found = self._output.collect(check)
+        except ENGINE_FAILURES as error:
+            raise OutputFailed(explanation(error)) if is_answer(error) else lost() from error
+        self._was_full = self._was_full or self._output.full()
+        return found
 
     def close(self) -> None:
         if self._id:

@@ -21,7 +21,12 @@ CALL_SECONDS = 20.0
 LOST_SECONDS = 30.0
 RETRY_SECONDS = 0.2
 # What calls of the SDK raise: its own errors, those of its transport, and the socket's.
-FAILURES = (docker.errors.DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError)
+ENGINE_FAILURES = (
+    docker.errors.DockerException,
+    requests.exceptions.RequestException,
+    urllib3.exceptions.HTTPError,
+)
+FAILURES = (*ENGINE_FAILURES, OSError)
 # `cgroupns` and one-shot statistics came with it (Docker 20.10).
 LEAST_API = (1, 41)
 
