@@ -193,7 +193,9 @@ def test_needs_are_read_from_the_spec() -> None:
 @pytest.mark.req("JOB-8")
 def test_summaries() -> None:
     job = Job("job_1", "acc_1", 0, 0, Need(ranks=2))
-    assert "No worker is registered" in of_queued(job, [], frozenset(), 0).summary
+    assert of_queued(job, [], frozenset(), 0).summary.endswith("Start one: mingora-worker --root DIR --allow-own-code")
+    docker = Job("job_1", "acc_1", 0, 0, Need(runtime="docker"))
+    assert of_queued(docker, [], frozenset(), 0).summary.endswith("DIR --docker-image repository@sha256:…")
     assert "7 seconds" in of_queued(job, [PLAIN], frozenset(), 7).summary
     assert "needs 2 fitting workers" in of_queued(job, [PLAIN], frozenset(), 0).summary
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mingora_scheduler.domain.placement import Gpu, Job, Node, Problem, plan, problems
+from mingora_scheduler.domain.placement import RUNTIME_OPTIONS, Gpu, Job, Node, Problem, plan, problems
 
 KNOWN = (
     "whether the worker asks for work, is paused or busy",
@@ -64,7 +64,7 @@ def _summary(
     if retry_in > 0:
         return f"The last attempt failed; the next one may start in {retry_in} seconds."
     if not nodes:
-        return "No worker is registered. Start one: mingora-worker --root DIR --allow-own-code"
+        return f"No worker is registered. Start one: mingora-worker --root DIR {RUNTIME_OPTIONS[job.need.runtime]}"
     if job.id in plan([job], nodes, busy_gpus):
         return "Enough workers are free and fit. The job starts in a moment, unless an earlier one takes them."
     fitting = sum(not wrong for _, wrong in found)

@@ -8,6 +8,8 @@ from typing import Any
 
 Gpu = tuple[str, str]
 """A GPU: the machine's id and the GPU's UUID."""
+RUNTIME_OPTIONS = {"native": "--allow-own-code", "docker": "--docker-image repository@sha256:…"}
+"""What a worker is started with to run such jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +120,7 @@ def _fixed(need: Need, node: Node) -> list[tuple[bool, str, str]]:
         (
             need.runtime not in node.runtimes,
             "runtime",
-            f"It doesn't run {need.runtime} jobs. "
-            + ("Start it with --allow-own-code." if need.runtime == "native" else "Start it with --docker-image."),
+            f"It doesn't run {need.runtime} jobs. Start it with {RUNTIME_OPTIONS[need.runtime]}.",
         ),
         (need.cpu > node.cpu, "cpu", f"It has {node.cpu} CPUs; the job asks for {need.cpu}."),
         (

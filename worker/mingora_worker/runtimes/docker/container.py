@@ -34,7 +34,7 @@ from mingora_worker.state import ProcessId
 from mingora_worker.texts import _
 
 SAMPLE_SECONDS = 1.0
-FIRST_SAMPLE_SECONDS = 0.05
+FIRST_SAMPLE_SECONDS = 0.01
 KILL_SECONDS = 10.0
 # The last words come with the end; only a reader that stalls lets them be missed.
 WORDS_SECONDS = 2.0
