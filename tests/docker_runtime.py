@@ -88,7 +88,7 @@ def unprepared(root: Path, reference: str) -> Iterator[DockerRuntime]:
     (root / "jobs").mkdir(parents=True)
     machine = describe(None)
     allowance = Allowance(root, MEMORY_MIB, 1, max_disk=1)
-    runtime = DockerRuntime(root, parse_reference(reference), machine, allowance, Console(stream=StringIO()))
+    runtime = DockerRuntime(root, parse_reference(reference), allowance, Console(stream=StringIO()))
     try:
         yield runtime
     finally:

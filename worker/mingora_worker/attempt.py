@@ -31,6 +31,8 @@ PIPE_SECONDS = 3.0
 SAMPLE_SECONDS = 1.0
 # Most short jobs are seen once at least.
 FIRST_SAMPLE_SECONDS = 0.01
+# How soon a wish to stop is seen: a cancel that doesn't wait is over in a tenth of a second.
+WATCH_SECONDS = 0.02
 
 
 class Attempt:
@@ -202,7 +204,7 @@ class Attempt:
         started, step = clock(), FIRST_SAMPLE_SECONDS
         sample_at = started + step
         while True:
-            exit_ = running.wait(max(0.0, min(TICK_SECONDS, sample_at - clock())))
+            exit_ = running.wait(max(0.0, min(WATCH_SECONDS, sample_at - clock())))
             if exit_ is not None:
                 return exit_
             self._check()

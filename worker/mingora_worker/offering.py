@@ -46,7 +46,7 @@ class Offering:
         if config.docker_image is not None:
             self._docker = _docker(root, config, machine, console)
         elif any(record is not None and record.runtime == DOCKER for record in map(JobFolder.record, root.leftovers())):
-            _clear(root, machine, console)
+            _clear(root, console)
 
     def prepare(self, check: Callable[[], object]) -> Mapping[str, Runtime]:
         """The runtimes that are ready, by name.
@@ -87,19 +87,22 @@ def _docker(root: Root, config: Config, machine: Machine, console: Console) -> D
     assert config.docker_image is not None
     refuse_dangerous(config.data, root.path)
     allowance = Allowance.of(root.path, machine, config.max_disk)
-    runtime = DockerRuntime(root.path, config.docker_image, machine, allowance, console)
+    runtime = DockerRuntime(
+        root.path, config.docker_image, allowance, console,
+        gpu_index=config.gpu_index, cluster_network=config.allow_cluster_network,
+    )  # fmt: skip
     runtime.clear()
     runtime.tell_unreadable(config.data)
     return runtime
 
 
-def _clear(root: Root, machine: Machine, console: Console) -> None:
+def _clear(root: Root, console: Console) -> None:
     """Ends what an earlier start with --docker-image left; this one runs no containers."""
     needs_docker_package()
     from mingora_worker.runtimes.docker import leftovers
     from mingora_worker.runtimes.docker.engine import Engine
 
-    leftovers.clear(Engine(), root.path, leftovers.worker_label(root.path, machine.machine_id), console)
+    leftovers.clear(Engine(), root.path, leftovers.worker_label(root.path), console)
 
 
 def needs_docker_package() -> None:

@@ -3,6 +3,7 @@
 <root>/lock                      held while a worker runs
 <root>/node.json                 node id, node key, node token (mode 600)
 <root>/claim.json                the claim that may still be unanswered
+<root>/docker.json               the label of this worker's containers
 <root>/jobs/<leaseId>/lease.json ids, lease token, marker and processes of one attempt (mode 600)
 <root>/jobs/<leaseId>/{project,tmp,log}
 """
@@ -28,7 +29,10 @@ from mingora.manifest import printable
 from mingora_worker.texts import _
 
 T = TypeVar("T")
-_OWN_NAMES = frozenset({"lock", "jobs", "node.json.new", "claim.json", "claim.json.new"})
+LABEL_FILE = "docker.json"
+_OWN_NAMES = frozenset(
+    {"lock", "jobs", "node.json.new", "claim.json", "claim.json.new", LABEL_FILE, f"{LABEL_FILE}.new"}
+)
 
 
 class RootProblem(MingoraError):

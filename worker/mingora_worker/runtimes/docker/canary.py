@@ -46,6 +46,7 @@ PART_BYTES = OUTPUT_BYTES * 3 // 4
 
 LOOK = f"""
 say() {{ printf '%s=%s\\n' "$1" "$2"; }}
+for tool in cat head sleep; do command -v $tool >/dev/null || say missing $tool; done
 say token "$(cat token)"
 while read -r key value more; do
     case $key in Uid: | Cap*: | NoNewPrivs: | Seccomp:) say "${{key%:}}" "$value" ;; esac
@@ -61,6 +62,10 @@ cat token >results/proof
 head -c {PART_BYTES} /dev/zero >results/one && head -c {PART_BYTES} /dev/zero >results/two && say output open
 ( i=0; while [ $i -lt {2 * PIDS} ]; do sleep 2 & i=$((i+1)); done; say pids "$i" )
 exit 0
+"""
+GPU = """
+for file in /dev/nvidia[0-9]*; do [ -e "$file" ] && found="${found-} $file"; done
+echo "gpus=${found-}"
 """
 FILL = f"""
 for part in 1 2 3 4 5 6 7 8; do head -c {FILL_MIB // 8 << 20} /dev/zero >/tmp/$part || exit; done
@@ -81,15 +86,27 @@ class Proof:
     profile: Mapping[str, Any]
 
 
-def prove(
-    engine: Engine, image: str, root: Path, user: User, labels: Mapping[str, str], check: Callable[[], object]
-) -> Proof:
-    """Raises `EngineProblem` with everything that doesn't hold, `Lost`, and what `check` raises."""
-    folder = JobFolder(root / "jobs" / "canary")
+@dataclass(frozen=True)
+class Trial:
+    """What is tried, and where: `root` is the worker's folder, `image` the image's id."""
+
+    engine: Engine
+    image: str
+    root: Path
+    user: User
+    labels: Mapping[str, str]
+
+
+def prove(trial: Trial, gpu_index: int | None, check: Callable[[], object]) -> Proof:
+    """Raises `EngineProblem` with everything that doesn't hold, `Lost`, and what `check` raises.
+
+    `gpu_index` is the GPU that jobs are offered, if any.
+    """
+    folder = JobFolder(trial.root / "jobs" / "canary")
     folder.remove()
     folder.create()
     try:
-        return _Canary(engine, image, folder, user, labels, check).proof()
+        return _Canary(trial, folder, check).proof(gpu_index)
     except APIError as error:
         raise EngineProblem(
             _("The engine can't run a container: {reason}").format(reason=explanation(error))
@@ -109,6 +126,7 @@ class Said:
     """
 
     lines: Sequence[str]
+    exit_code: int
     out_of_memory: bool
     results: Mapping[str, bytes]
     piped: bytes
@@ -138,33 +156,27 @@ def breaches(said: Said, user: User) -> list[str]:
 class _Canary:
     """The small containers and what they are made of."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        image: str,
-        folder: JobFolder,
-        user: User,
-        labels: Mapping[str, str],
-        check: Callable[[], object],
-    ) -> None:
-        self.engine = engine
+    def __init__(self, trial: Trial, folder: JobFolder, check: Callable[[], object]) -> None:
+        self.engine = trial.engine
         self.folder = folder
         self.token = secrets.token_hex(16)
-        self._image = image
-        self._user = user
-        self._labels = labels
+        self._image = trial.image
+        self._user = trial.user
+        self._labels = trial.labels
         self._check = check
         (folder.project / "results").mkdir()
         (folder.project / "token").write_text(self.token, encoding="ascii")
-        share(folder.project, user)
+        share(folder.project, trial.user)
 
-    def proof(self) -> Proof:
+    def proof(self, gpu_index: int | None) -> Proof:
         """Tries the kinds of output from the best to the last, then everything else. Raises `EngineProblem`."""
         kind, said = self._output()
         wrong = breaches(said, self._user)
         filled = self._run("fill", FILL, WatchdogOutput(self._place()))
         if not filled.out_of_memory or "filled" in filled.lines:
             wrong.append(_("the memory limit"))
+        if gpu_index is not None:
+            self._try_gpu(gpu_index)
         if wrong:
             raise EngineProblem(
                 _("Containers don't hold on this engine: {problems}.").format(problems=", ".join(wrong)),
@@ -172,6 +184,22 @@ class _Canary:
             )
         piped = self.token.encode() in said.piped
         return Proof(kind, kind.kind, piped, self._profile(kind.kind, piped))
+
+    def _try_gpu(self, index: int) -> None:
+        """Raises `EngineProblem` where a container doesn't get the GPU, or gets more than one."""
+        try:
+            said = self._run("gpu", GPU, WatchdogOutput(self._place()), gpu_index=index)
+        except APIError as error:
+            raise EngineProblem(
+                _("--gpu-index {index}: the engine gives no GPU to containers: {reason}").format(
+                    index=index, reason=explanation(error)
+                ),
+                hint=_("Install the NVIDIA Container Toolkit for this engine, or leave --gpu-index out."),
+            ) from error
+        devices = (said.value("gpus") or "").split()
+        if len(devices) > 1:
+            text = _("--gpu-index {index}: a container sees {devices}, more than one GPU.")
+            raise EngineProblem(text.format(index=index, devices=", ".join(devices)))
 
     def _output(self) -> tuple[type[Output], Said]:
         """The first kind of output that both sides see and that keeps its limit."""
@@ -183,6 +211,7 @@ class _Canary:
                 passed_over.append(f"{kind.kind}: {error}")
                 continue
             said = self._run("look", LOOK, output)
+            self._check_tools(said)
             if said.value("token") != self.token:
                 raise EngineProblem(
                     _("The engine doesn't see the worker's folder {path}.").format(path=self.folder.path),
@@ -196,19 +225,28 @@ class _Canary:
                 return kind, said
         raise EngineProblem(_("No output can be had: {reasons}").format(reasons="; ".join(passed_over)))
 
-    def _run(self, name: str, script: str, output: Output) -> Said:
+    def _run(self, name: str, script: str, output: Output, gpu_index: int | None = None) -> Said:
         try:
             with contextlib.ExitStack() as held:
                 pipe = PipeOutput(self.folder.path, lambda: True) if can_pipe() else None
                 if pipe is not None:
                     held.callback(pipe.close)
-                lines, state = self._said(self._box(name, output, pipe), script)
+                lines, state = self._said(self._box(name, output, pipe, gpu_index), script)
                 piped = b"" if pipe is None else pipe.read(READ_BYTES)
             found = output.collect(self._check)
             results = {file.path: file.source.read_bytes() for file in found.files if file.size <= 100}
-            return Said(lines, bool(state.get("OOMKilled")), results, piped)
+            return Said(lines, int(state["ExitCode"]), bool(state.get("OOMKilled")), results, piped)
         finally:
             output.close()
+
+    def _check_tools(self, said: Said) -> None:
+        """Without a shell and these three tools nothing can be tried in the image."""
+        missing = [line.partition("=")[2] for line in said.lines if line.startswith("missing=")]
+        if said.exit_code in {126, 127}:
+            missing.append("/bin/sh")
+        if missing:
+            text = _("The image has no {tools}, with which the engine is tried and jobs are started.")
+            raise EngineProblem(text.format(tools=", ".join(missing)))
 
     def _profile(self, output: str, piped: bool) -> dict[str, Any]:
         info, options = self.engine.info, self.engine.options
@@ -242,7 +280,7 @@ class _Canary:
             preset=self.folder.project / "results",
         )
 
-    def _box(self, name: str, output: Output, pipe: PipeOutput | None) -> Box:
+    def _box(self, name: str, output: Output, pipe: PipeOutput | None, gpu_index: int | None) -> Box:
         return Box(
             name=f"mingora-canary-{name}-{self.token[:12]}",
             labels=self._labels,
@@ -256,6 +294,7 @@ class _Canary:
             output_bytes=OUTPUT_BYTES,
             pipe=None if pipe is None else self.folder.path / PIPE_NAME,
             env=settings.HOME_VARIABLES,
+            gpu_index=gpu_index,
             user_namespaces="userns" in self.engine.options,
         )
 

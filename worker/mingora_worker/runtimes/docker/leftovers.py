@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
+import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,27 @@ from mingora_worker.console import Console
 from mingora_worker.runtimes.docker import outputs
 from mingora_worker.runtimes.docker.engine import Engine, EngineProblem, explanation
 from mingora_worker.runtimes.docker.output import OutputFailed
+from mingora_worker.state import LABEL_FILE, write_private
 from mingora_worker.texts import _
 
 WORKER = "mingora.worker"
 LEASE = "mingora.lease"
 JOB = "mingora.job"
 AT_ONCE = 8
+_LABEL = re.compile(r"[0-9a-f]{24}")
 
 
-def worker_label(root: Path, machine_id: str) -> str:
+def worker_label(root: Path) -> str:
     """The same at every start in this folder, and on an engine that several machines use still this worker's alone."""
-    return sha256(f"{machine_id}\0{root.resolve()}".encode()).hexdigest()[:24]
+    path = root / LABEL_FILE
+    try:
+        found = str(json.loads(path.read_text("ascii"))["label"])
+    except (OSError, ValueError, KeyError, TypeError):
+        found = ""
+    if not _LABEL.fullmatch(found):
+        found = secrets.token_hex(12)
+        write_private(path, {"label": found})
+    return found
 
 
 def clear(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,14 @@ class Allowance:
     def of(cls, root: Path, machine: Machine, max_disk: int | None) -> Allowance:
         kept = min(max(machine.memory_mib // 10, KEPT_MIB[0]), KEPT_MIB[1])
         return cls(root, max(LEAST_MEMORY_MIB, machine.memory_mib - kept), machine.cpu, max_disk)
+
+    def within(self, engine: Mapping[str, Any]) -> Allowance:
+        """No more than the engine's machine has, by its own `info`: it may be another, or a virtual one."""
+        memory = int(engine.get("MemTotal") or 0) // MIB
+        cpus = int(engine.get("NCPU") or 0)
+        return replace(
+            self, memory_mib=min(self.memory_mib, memory or self.memory_mib), cpus=min(self.cpus, cpus or self.cpus)
+        )
 
     def limits(self, resources: Mapping[str, Any]) -> Limits:
         """What a job with these `resources` (of job.json) gets."""

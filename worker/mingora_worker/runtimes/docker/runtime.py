@@ -12,7 +12,6 @@ from docker.errors import APIError, NotFound
 from mingora_worker.api import Grant
 from mingora_worker.console import Console
 from mingora_worker.environment import own_variables, platform_variables, wants_gpu
-from mingora_worker.machine import Machine
 from mingora_worker.results import FOLDER
 from mingora_worker.runtimes.base import Isolation, Launch, Lost, StartFailed
 from mingora_worker.runtimes.docker import canary, data, image, leftovers, settings
@@ -35,15 +34,27 @@ class DockerRuntime:
 
     name = "docker"
 
-    def __init__(self, root: Path, wanted: Reference, machine: Machine, allowance: Allowance, console: Console) -> None:
+    def __init__(
+        self,
+        root: Path,
+        wanted: Reference,
+        allowance: Allowance,
+        console: Console,
+        *,
+        gpu_index: int | None = None,
+        cluster_network: bool = False,
+    ) -> None:
         self.reference = wanted
         self.profile: Mapping[str, Any] = {}
         self._root = root
-        self._allowance = allowance
+        self._gpu_index = gpu_index
+        self._cluster_network = cluster_network
         self._console = console
         self._engine = Engine()
         self._user = choose(rootless="rootless" in self._engine.options)
-        self._worker = leftovers.worker_label(root, machine.machine_id)
+        self._allowance = allowance.within(self._engine.info)
+        self._planned: dict[str, Limits] = {}
+        self._worker = leftovers.worker_label(root)
         self._image = ""
         self._make: Callable[[Place], Output] | None = None
         self._piped = False
@@ -69,7 +80,8 @@ class DockerRuntime:
 
         self._console.event("image", _("Looking for the image {image} …").format(image=self.reference))
         self._image = image.fetch(self._engine, self.reference, progress)
-        proof = canary.prove(self._engine, self._image, self._root, self._user, self._labels("canary", ""), check)
+        place = canary.Trial(self._engine, self._image, self._root, self._user, self._labels("canary", ""))
+        proof = canary.prove(place, self._gpu_index, check)
         self._make = proof.make
         self._piped = proof.piped
         self._allowance = replace(self._allowance, output_in_memory=proof.output == "tmpfs")
@@ -98,15 +110,16 @@ class DockerRuntime:
 
     def isolation(self, grant: Grant) -> Isolation:
         limits = self._allowance.limits(grant.spec.get("resources") or {})
+        self._planned = {grant.lease_id: limits}
         profile = {
             **self.profile,
             "memoryMiB": limits.memory_mib,
             "cpus": limits.cpus,
             "outputMiB": limits.output_bytes >> 20,
             "outputFiles": limits.output_inodes,
-            "network": "host" if _on_host_network(grant) else "none",
+            "network": "host" if self._on_host_network(grant) else "none",
         }
-        if not _on_host_network(grant):
+        if not self._on_host_network(grant):
             return Isolation(profile)
         return Isolation(
             profile,
@@ -122,7 +135,8 @@ class DockerRuntime:
 
     def start(self, launch: Launch) -> ContainerRank:
         assert self._make is not None, "prepare first"
-        limits = self._allowance.limits(launch.resources)
+        # What the platform was told, although the room on the disk may be another by now.
+        limits = self._planned.pop(launch.grant.lease_id, None) or self._allowance.limits(launch.resources)
         share(launch.folder.project, self._user)
         (launch.folder.project / FOLDER).mkdir(exist_ok=True)
         labels = self._labels(launch.grant.lease_id, launch.grant.job_id)
@@ -179,7 +193,7 @@ class DockerRuntime:
             env=settings.HOME_VARIABLES | env,
             data=wanted,
             gpu_index=launch.gpu_index if wants_gpu(launch) else None,
-            host_network=_on_host_network(launch.grant),
+            host_network=self._on_host_network(launch.grant),
             user_namespaces="userns" in self._engine.options,
         )
 
@@ -199,7 +213,6 @@ class DockerRuntime:
     def _labels(self, lease_id: str, job_id: str) -> dict[str, str]:
         return {leftovers.WORKER: self._worker, leftovers.LEASE: lease_id, leftovers.JOB: job_id}
 
-
-def _on_host_network(grant: Grant) -> bool:
-    """Only a job that names a network group, which no other worker than one with --allow-cluster-network is given."""
-    return bool((grant.spec.get("resources") or {}).get("networkGroup"))
+    def _on_host_network(self, grant: Grant) -> bool:
+        """Only a job that names a network group, and only where this worker was told to take such jobs."""
+        return self._cluster_network and bool((grant.spec.get("resources") or {}).get("networkGroup"))

@@ -101,6 +101,11 @@ def _log(box: Box) -> dict[str, Any]:
     return {"log_config": LogConfig(type="none"), **pipe}
 
 
+def _network(box: Box) -> dict[str, Any]:
+    """None, or the host's and then its name as well, which libraries that look for peers resolve."""
+    return {"network_mode": "host"} if box.host_network else {"network_mode": "none", "hostname": "mingora"}
+
+
 def _data(box: Box) -> dict[str, Any]:
     return {"mounts": [m for name, path in box.data.items() for m in _bind(path, f"{DATA}/{name}")["mounts"]]}
 
@@ -113,7 +118,7 @@ HARDENINGS: dict[str, Callable[[Box], dict[str, Any]]] = {
     "userns": lambda box: {"userns_mode": "host"} if box.user_namespaces else {},
     "init": lambda _box: {"init": True, "environment": {"TINI_VERBOSITY": "2", "TINI_KILL_PROCESS_GROUP": "1"}},
     "read-only": lambda _box: {"read_only": True},
-    "network": lambda box: {"network_mode": "host" if box.host_network else "none"},
+    "network": _network,
     "ipc": lambda _box: {"ipc_mode": "private"},
     "cgroupns": lambda _box: {"cgroupns": "private"},
     "capabilities": lambda _box: {"cap_drop": ["ALL"]},
@@ -146,7 +151,6 @@ def arguments(box: Box) -> dict[str, Any]:
     """What `containers.create` gets besides image and command. The platform's variables win over the job's."""
     merged: dict[str, Any] = {
         "working_dir": PROJECT,
-        "hostname": "mingora",
         "detach": True,
         "environment": dict(box.env),
     }
