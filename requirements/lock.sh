@@ -5,7 +5,7 @@ set -eu
 # lock where pip finds the build for CPUs, or its CUDA libraries are locked as well.
 export CUSTOM_COMPILE_COMMAND=requirements/lock.sh  # what the files say they were made by
 cd "$(dirname "$0")"
-for name in services dev flower; do
+for name in services dev flower worker; do
     pip-compile --quiet --generate-hashes --strip-extras \
         --unsafe-package torch --no-emit-index-url --no-emit-find-links --no-emit-trusted-host "$@" -o "$name.txt" "$name.in"
 done

@@ -46,7 +46,7 @@ trap 'cleared "$WORK"' EXIT
 # ---- inputs --------------------------------------------------------------------------------------------------------
 # This month's packages at the latest: fixes of security come with them.
 MONTH=$(date +%Y-%m)
-KEY=$(cat deploy/offline/*.sh requirements/services.txt - <<<"$MONTH" | sha256sum | cut -c1-12)
+KEY=$(cat deploy/offline/*.sh requirements/services.txt requirements/worker.txt - <<<"$MONTH" | sha256sum | cut -c1-12)
 name() { echo "mingora-offline/$1:$KEY"; }
 there() { docker image inspect "$(name "$1")" >/dev/null 2>&1; }
 
@@ -121,12 +121,12 @@ if ! there base; then
 fi
 
 if ! there build; then
-    say "the services' Python packages …"
+    say "the Python packages of the services and the worker …"
     base "$WORK/root"
     install "$WORK/root" python3-venv
     mkdir "$WORK/root/opt/wheels"
     quiet python3 -m pip download --disable-pip-version-check --require-hashes --only-binary=:all: --python-version "$PYTHON" \
-        -d "$WORK/root/opt/wheels" -r requirements/services.txt
+        -d "$WORK/root/opt/wheels" -r requirements/services.txt -r requirements/worker.txt
     printf '[global]\nno-index = true\nfind-links = /opt/wheels\n' >"$WORK/root/etc/pip.conf"
     import build "$WORK/root" 'ENV LANG=C.UTF-8'
     rm -rf --one-file-system "$WORK/root"
