@@ -42,6 +42,9 @@ class Attached:
 
     def __init__(self, engine: Engine, id: str) -> None:
         self._socket: Any = engine.client.api.attach_socket(id, {"stdout": 1, "stderr": 1, "stream": 1})
+        # What the SDK gives out is a file around the socket of a response. The reader closes both at the end, as nobody
+        # else knows when they aren't used any more.
+        self._connection: Any = getattr(self._socket, "_sock", self._socket)
         self._chunks = self._joined()
         self._pending = b""
         self._over = threading.Event()
@@ -75,9 +78,8 @@ class Attached:
 
     def close(self) -> None:
         """Breaks the connection off, also under a reader in another thread. May be called again."""
-        # What the SDK gives out is a file around the socket of a response, which the connection pool closes.
         with contextlib.suppress(OSError, AttributeError):
-            getattr(self._socket, "_sock", self._socket).shutdown(socket.SHUT_RDWR)
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def _joined(self) -> Generator[bytes, None, None]:
         """The payload without what init says. What may be its beginning waits for what follows."""
@@ -99,7 +101,7 @@ class Attached:
 
     def _payload(self) -> Generator[bytes, None, None]:
         framed = b""
-        with contextlib.suppress(*FAILURES, ValueError):
+        with contextlib.suppress(*FAILURES, ValueError), contextlib.closing(self._socket), self._connection:
             while data := read_some(self._socket, READ_BYTES):
                 payload, framed = unframed(framed + data)
                 if payload:

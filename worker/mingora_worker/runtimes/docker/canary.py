@@ -26,7 +26,7 @@ from mingora_worker.runtimes.docker.create import create, share
 from mingora_worker.runtimes.docker.engine import FAILURES, Engine, EngineProblem, explanation
 from mingora_worker.runtimes.docker.output import Output, OutputFailed, Place
 from mingora_worker.runtimes.docker.output_watchdog import WatchdogOutput
-from mingora_worker.runtimes.docker.outputs import KINDS
+from mingora_worker.runtimes.docker.outputs import KINDS, Kind
 from mingora_worker.runtimes.docker.pipe import NAME as PIPE_NAME
 from mingora_worker.runtimes.docker.pipe import PipeOutput, can_pipe
 from mingora_worker.runtimes.docker.settings import Box
@@ -172,11 +172,11 @@ class _Canary:
         """Tries the kinds of output from the best to the last, then everything else. Raises `EngineProblem`."""
         kind, said = self._output()
         wrong = breaches(said, self._user)
-        filled = self._run("fill", FILL, WatchdogOutput(self._place()))
+        filled = self._run("fill", FILL, kind(self._place()))
         if not filled.out_of_memory or "filled" in filled.lines:
             wrong.append(_("the memory limit"))
         if gpu_index is not None:
-            self._try_gpu(gpu_index)
+            self._try_gpu(kind, gpu_index)
         if wrong:
             raise EngineProblem(
                 _("Containers don't hold on this engine: {problems}.").format(problems=", ".join(wrong)),
@@ -185,10 +185,10 @@ class _Canary:
         piped = self.token.encode() in said.piped
         return Proof(kind, kind.kind, piped, self._profile(kind.kind, piped))
 
-    def _try_gpu(self, index: int) -> None:
+    def _try_gpu(self, kind: Kind, index: int) -> None:
         """Raises `EngineProblem` where a container doesn't get the GPU, or gets more than one."""
         try:
-            said = self._run("gpu", GPU, WatchdogOutput(self._place()), gpu_index=index)
+            said = self._run("gpu", GPU, kind(self._place()), gpu_index=index)
         except APIError as error:
             raise EngineProblem(
                 _("--gpu-index {index}: the engine gives no GPU to containers: {reason}").format(
@@ -201,7 +201,7 @@ class _Canary:
             text = _("--gpu-index {index}: a container sees {devices}, more than one GPU.")
             raise EngineProblem(text.format(index=index, devices=", ".join(devices)))
 
-    def _output(self) -> tuple[type[Output], Said]:
+    def _output(self) -> tuple[Kind, Said]:
         """The first kind of output that both sides see and that keeps its limit."""
         passed_over = []
         for kind in KINDS:

@@ -91,6 +91,7 @@ class DockerRuntime:
 
     def close(self) -> None:
         self._user.release()
+        self._engine.client.close()
 
     def problem(self) -> str | None:
         """The engine has to answer and nothing of a former job may be left; one that was away has to prove itself."""
