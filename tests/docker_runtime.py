@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from docker_support import Registry
-from launches import LOG_CAP, launch
+from launches import launch
 
 from mingora_worker.console import Console
 from mingora_worker.logs import Pump, Spool
-from mingora_worker.machine import describe
 from mingora_worker.outcome import Ended, Outcome, by_exit, failed
 from mingora_worker.results import Collected, TooManyFiles
 from mingora_worker.runtimes.base import Running, StartFailed
@@ -33,6 +32,7 @@ MOST_SECONDS = 30.0
 """No job of a test takes longer; one that does is killed and has timed out."""
 PUMP_SECONDS = 5.0
 SHOWN_BYTES = 4096
+LOG_CAP = 100 << 20
 READY = b"ready\n"
 """The line after which a job wants to be cancelled."""
 
@@ -86,7 +86,6 @@ class Ran:
 def unprepared(root: Path, reference: str) -> Iterator[DockerRuntime]:
     """A runtime of its own folder below which nothing is left afterwards, in the engine neither."""
     (root / "jobs").mkdir(parents=True)
-    machine = describe(None)
     allowance = Allowance(root, MEMORY_MIB, 1, max_disk=1)
     runtime = DockerRuntime(root, parse_reference(reference), allowance, Console(stream=StringIO()))
     try:
@@ -121,9 +120,8 @@ def run(
     """
     lease = f"lease_{secrets.token_hex(8)}"
     spec["resources"] = {"memoryMiB": MEMORY_MIB, **spec.get("resources", {})}
-    wanted = launch(
-        runtime._root / "jobs" / lease, command, lease=lease, log_cap=log_cap, data=data, **spec,
-    )  # fmt: skip
+    wanted = launch(runtime._root / "jobs" / lease, command, lease=lease, log_cap=log_cap, data=data, **spec)
+    wanted.grant.spec["data"] = list(data or ())
     for name, text in (files or {}).items():
         path = wanted.folder.project / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -149,6 +149,15 @@ ENDS = (
         os._exit(139)
         """, exits(139), says=re.escape(f"[INFO  tini (1)] Spawned child process 'x' with pid '7'\n{_WORDS}")
         .replace(r"\\n", "\n")),
+    Job("init's memory overwritten", """
+        import re, time
+        found = [re.match("(\\\\w+)-(\\\\w+) r-xp", line) for line in open("/proc/1/maps")]
+        with open("/proc/1/mem", "wb") as memory:
+            for begin, end in [(int(one[1], 16), int(one[2], 16)) for one in found if one][:1]:
+                memory.seek(begin)
+                memory.write(b"\\xf4" * (end - begin))
+        time.sleep(5)
+        """, killed(11), most=3.0),
     Job("its log closed", "import os\nfor number in range(3):\n    os.close(number)\nopen('results/x', 'w').write('x')",
         kept={"x": b"x"}),
     Job("its log opened again", """

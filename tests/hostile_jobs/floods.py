@@ -26,7 +26,8 @@ _MEMORY = """
 FLOODS = (
     Job("fork bomb", "import os\nwhile True:\n    os.fork()", killed(9, "timed_out"), says=".*",
         spec={"timeoutSeconds": 1, **with_memory(1024)}),
-    Job("as many children as there may be", _FORKS, says="Resource temporarily unavailable True\n", spec=with_memory(1024)),
+    Job("as many children as there may be", _FORKS, says="Resource temporarily unavailable True\n",
+        spec=with_memory(1024)),
     Job("thread bomb", """
         import threading
         threading.stack_size(65536)

@@ -10,6 +10,7 @@ from hostile_jobs import Job
 
 LINKED = "has more than one name (a hard link); copy it instead"
 NO_FILE = "is a link, a pipe or a device"
+ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 CONTROL = "the name has a control character"
 
 
@@ -51,7 +52,8 @@ TRICKS = (
     Trick("FIFO", "os.mkfifo('fifo')", refused=(f"fifo: {NO_FILE}",)),
     Trick("socket", "socket.socket(socket.AF_UNIX).bind('socket')", refused=(f"socket: {NO_FILE}",)),
     Trick("device", "tried(os.mknod, 'device', 0o600 | stat.S_IFBLK, os.makedev(254, 0))"),
-    Trick("replaced folder", "os.mkdir('was'); os.rmdir('was'); os.symlink('/etc', 'was')", refused=(f"was: {NO_FILE}",)),
+    Trick("replaced folder", "os.mkdir('was'); os.rmdir('was'); os.symlink('/etc', 'was')",
+        refused=(f"was: {NO_FILE}",)),
     Trick("the folder itself moved", "tried(os.rename, '../results', '../other'); tried(os.rmdir, '../results')"),
     Trick("the folder itself linked", "tried(os.symlink, '/etc', '../results')"),
     Trick("set-uid file", "open('suid', 'w').write('x'); os.chmod('suid', 0o4755)", {"suid": b"x"}),
@@ -79,10 +81,10 @@ TRICKS = (
         ("case: differs from Case only by case or Unicode form",)),
     Trick("normal forms", "open('caf\\u00e9', 'w').write('x'); open('cafe\\u0301', 'w').write('x')",
         {"cafe\u0301": b"x"}, ("caf\u00e9: differs from cafe\u0301 only by case or Unicode form",)),
-    Trick("folder and file by case", "os.mkdir('Mixed'); open('Mixed/x', 'w').write('x'); open('mixed', 'w').write('x')",
-        {"Mixed/x": b"x"}, ("mixed: differs from Mixed only by case or Unicode form",)),
-    Trick("locked away from all but root", "os.mkdir('locked'); open('locked/x', 'w').write('x'); os.chmod('locked', 0)",
-        {"locked/x": b"x"}),
+    Trick("folder and file by case", "os.mkdir('Mixed'); open('Mixed/x', 'w').write('x'); open('mixed', 'w')",
+        {"mixed": b""}, ("Mixed/x: differs from mixed only by case or Unicode form",)),
+    Trick("locked away", "os.mkdir('locked'); open('locked/x', 'w').write('x'); os.chmod('locked', 0)",
+        {"locked/x": b"x"} if ROOT else {}, () if ROOT else ("locked: can't be read: Permission denied",)),
 )  # fmt: skip
 WORKSHOP = Job("every trick", "\n".join([
     "import os, socket, stat", "os.chdir('results')",
