@@ -20,6 +20,7 @@ from mingora_common.serving import Address
 from mingora_coordinator import cli as coordinator
 from mingora_scheduler.config import Config as SchedulerConfig
 from mingora_scheduler.config import TaskConfig
+from mingora_worker import config as worker
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
@@ -31,6 +32,7 @@ READERS: dict[str, tuple[Callable[[Mapping[str, str]], object], ...]] = {
     "scheduler-tasks": (TaskConfig.from_env,),
     "coordinator-v1": (lambda environment: Env(environment).optional(coordinator.KEY),),
 }
+DOCKERFILES = ("services/Dockerfile", "deploy/gateway/Dockerfile", "worker/Dockerfile")
 FILES = {
     "/run/mingora/database/url": "postgresql+psycopg://mingora:0123456789abcdefghijklmnopqrstuv@postgres:5432/mingora",
     "/run/mingora/redis/url": "redis://:0123456789abcdefghijklmnopqrstuv@redis:6379/0",
@@ -117,6 +119,25 @@ def test_the_coordinator_s_command_is_one_that_it_takes() -> None:
     assert f"${{COORDINATOR_ADAPTER_DIR:-adapters}}:{service['working_dir']}/adapters:ro" in service["volumes"]
 
 
+@pytest.mark.req("OPS-1", "WORK-1")
+def test_the_worker_s_command_is_one_that_it_takes_in_a_folder_that_is_the_same_outside() -> None:
+    service = SERVICES["worker"]
+    command = service["command"].replace("${MINGORA_JOB_IMAGE:-}", f"python@sha256:{'0' * 64}")
+    program, *words = shlex.split(by_default(command))
+    assert program == "mingora-worker"
+    options = worker.parse(words)
+    assert options.docker_image is not None
+    assert not options.allow_own_code
+    folder = next(volume for volume in service["volumes"] if isinstance(volume, dict))
+    assert folder["source"] == folder["target"] == service["environment"]["HOME"]
+    assert options.root.parent == Path(by_default(folder["source"]))
+    assert Path(by_default(service["environment"]["MINGORA_CONFIG"])).parent == options.root.parent
+    # Its jobs have its number: no other container here shall have it.
+    assert by_default(service["user"]) not in {
+        found.get("user") for name, found in SERVICES.items() if name != "worker"
+    }
+
+
 @pytest.mark.req("OPS-1")
 def test_every_variable_of_compose_is_documented_and_every_documented_one_is_there() -> None:
     text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -130,6 +151,6 @@ def test_every_image_is_pinned_and_can_be_named_by_the_site() -> None:
     upstream = re.findall(r"\$\{(\w+_IMAGE):-([^$}]+)\}", COMPOSE)
     assert {name for name, _ in upstream} >= {"BASE_IMAGE", "REDIS_IMAGE", "POSTGRES_IMAGE", "GATEWAY_IMAGE"}
     assert [image for _, image in upstream if not re.search(r":\d+\.\d+(\.\d+)?(-[a-z0-9-]+)?$", image)] == []
-    dockerfiles = "".join((ROOT / path).read_text() for path in ("services/Dockerfile", "deploy/gateway/Dockerfile"))
+    dockerfiles = "".join((ROOT / path).read_text() for path in DOCKERFILES)
     for name, image in re.findall(r"^ARG (\w+)=([^$\s]+)$", dockerfiles, re.MULTILINE):
         assert (name, image) in upstream
