@@ -24,8 +24,8 @@ from mingora_worker.runtimes.docker.limits import Allowance
 from mingora_worker.runtimes.docker.reference import parse_reference
 from mingora_worker.runtimes.docker.runtime import DockerRuntime
 
-MEMORY_MIB = 128
-"""What a job gets that asks for nothing."""
+MEMORY_MIB = 96
+"""What a job gets that asks for nothing; half of it may be in /tmp, and as much in /dev/shm, unlike by default."""
 OUTPUT_BYTES = 16 << 20
 """What every job may have under results/: the least that a worker without free disk gives."""
 MOST_SECONDS = 30.0
@@ -33,6 +33,7 @@ MOST_SECONDS = 30.0
 PUMP_SECONDS = 5.0
 SHOWN_BYTES = 4096
 LOG_CAP = 100 << 20
+AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 READY = b"ready\n"
 """The line after which a job wants to be cancelled."""
 
@@ -112,11 +113,12 @@ def run(
     log_cap: int = LOG_CAP,
     data: Mapping[str, Path] | None = None,
     during: Callable[[Running], object] = lambda _running: None,
+    after: Callable[[Running], object] = lambda _running: None,
     **spec: Any,
 ) -> Ran:
     """Runs one rank; `spec` is of job.json. With `grace` it is cancelled once it has said READY.
 
-    `during` is called again and again while it runs.
+    `during` is called again and again while it runs, `after` once it has ended and all is read.
     """
     lease = f"lease_{secrets.token_hex(8)}"
     spec["resources"] = {"memoryMiB": MEMORY_MIB, **spec.get("resources", {})}
@@ -133,7 +135,10 @@ def run(
         return Ran(Outcome("failed", error.code, error.message), b"", False)
     try:
         spool = Spool(wanted.folder.log, log_cap)
-        return _to_the_end(running, spool, grace, during, spec.get("timeoutSeconds", MOST_SECONDS), _user(runtime))
+        most = spec.get("timeoutSeconds", MOST_SECONDS)
+        ran = _to_the_end(running, spool, grace, during, most, runtime._user.uid)
+        after(running)
+        return ran
     finally:
         running.close()
         wanted.folder.remove()
@@ -188,10 +193,6 @@ def _collected(running: Running, outcome: Outcome) -> Collected:
         if outcome.outcome == "succeeded":
             outcome.outcome, outcome.code = "failed", "result_refused"
         return Collected()
-
-
-def _user(runtime: DockerRuntime) -> int:
-    return runtime._user.uid
 
 
 def processes_of(user: int) -> list[str]:

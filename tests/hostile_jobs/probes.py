@@ -111,6 +111,7 @@ PROBES = (
     *(Probe(f"limit of {name}", f"resource.getrlimit(resource.RLIMIT_{name})", str((most, most))) for name, most in {
         "CORE": 0, "NOFILE": 16_384, "FSIZE": 16 << 20, "MEMLOCK": 8 << 20}.items()),
     Probe("limit of queues", "[e.split()[3:5] for e in open('/proc/self/limits') if 'msgq' in e]", "[['0', '0']]"),
+    Probe("its share of processors", "share()", "1.0"),
     Probe("more processor time", "os.nice(-5)", ("EPERM", "EACCES")),
     Probe("real time", "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))", "EPERM"),
     *_each("EPERM", {
@@ -191,6 +192,14 @@ _ASK = """
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         return made
+
+    def share():
+        one, both = "/sys/fs/cgroup/cpu/cpu.cfs_", "/sys/fs/cgroup/cpu.max"
+        if os.path.exists(both):
+            quota, period = open(both).read().split()
+        else:
+            quota, period = (open(f"{one}{name}_us").read() for name in ("quota", "period"))
+        return int(quota) / int(period)
 
     def status():
         return open("/proc/self/status").read().splitlines()
