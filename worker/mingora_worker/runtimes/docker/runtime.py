@@ -180,7 +180,7 @@ class DockerRuntime:
         env = {k: v for k, v in own_variables(launch.grant).items() if not k.upper().startswith("NVIDIA_")}
         env |= platform_variables(launch.grant, results=settings.RESULTS, data=places)
         return settings.Box(
-            name=f"mingora-{launch.grant.lease_id}",
+            name=f"mingora-{launch.grant.lease_id}-{self._worker[:12]}",
             labels=labels,
             user=str(self._user),
             memory_mib=limits.memory_mib,
