@@ -153,6 +153,13 @@ def breaches(said: Said, user: User) -> list[str]:
     return [name for name, holds in wanted.items() if not holds]
 
 
+def _not_held(wrong: Sequence[str]) -> EngineProblem:
+    return EngineProblem(
+        _("Containers don't hold on this engine: {problems}.").format(problems=", ".join(wrong)),
+        hint=_("No job is run in them. docs/security.md says which engines and settings do."),
+    )
+
+
 class _Canary:
     """The small containers and what they are made of."""
 
@@ -178,10 +185,7 @@ class _Canary:
         if gpu_index is not None:
             self._try_gpu(kind, gpu_index)
         if wrong:
-            raise EngineProblem(
-                _("Containers don't hold on this engine: {problems}.").format(problems=", ".join(wrong)),
-                hint=_("No job is run in them. docs/security.md says which engines and settings do."),
-            )
+            raise _not_held(wrong)
         piped = self.token.encode() in said.piped
         return Proof(kind, kind.kind, piped, self._profile(kind.kind, piped))
 
@@ -217,6 +221,8 @@ class _Canary:
                     _("The engine doesn't see the worker's folder {path}.").format(path=self.folder.path),
                     hint=_("It has to be at the same path on the engine's machine: docs/security.md, remote engines."),
                 )
+            if _("the user") in breaches(said, self._user):  # another writes no output of any kind
+                raise _not_held([_("the user")])
             if said.results.get("proof") != self.token.encode():
                 passed_over.append(f"{kind.kind}: " + _("what a container writes doesn't arrive"))
             elif kind is not WatchdogOutput and said.value("output") is not None:

@@ -19,8 +19,9 @@ LEAST_MEMORY_MIB = 64
 MOST_OUTPUT_BYTES = 32 << 30
 LEAST_OUTPUT_BYTES = 16 * MIB
 OUTPUT_INODES = 65_536
-# Of the free disk, or of what --max-disk leaves, at the start: it is reserved then.
-DISK_SHARE = 0.5
+# Of the free disk at the job's start, when its output is reserved: little, as workers on one machine do so side by side.
+# Who says how much a worker may have by --max-disk gives half of what is left of that.
+DISK_SHARE, GIVEN_SHARE = 0.1, 0.5
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Allowance:
         if self.output_in_memory:
             return max(LEAST_OUTPUT_BYTES, memory_mib * MIB // 2)
         room = shutil.disk_usage(self.root).free
+        most = int(room * DISK_SHARE)
         if self.max_disk is not None:
-            room = min(room, self.max_disk - folder_bytes(self.root))
-        most = min(MOST_OUTPUT_BYTES, int(room * DISK_SHARE))
+            most = int(min(room, self.max_disk - folder_bytes(self.root)) * GIVEN_SHARE)
+        most = min(MOST_OUTPUT_BYTES, most)
         return max(LEAST_OUTPUT_BYTES, most // MIB * MIB)
