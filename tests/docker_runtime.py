@@ -20,6 +20,7 @@ from mingora_worker.logs import Pump, Spool
 from mingora_worker.outcome import Ended, Outcome, by_exit, failed
 from mingora_worker.results import Collected, TooManyFiles
 from mingora_worker.runtimes.base import Running, StartFailed
+from mingora_worker.runtimes.docker.container import ContainerRank
 from mingora_worker.runtimes.docker.limits import Allowance
 from mingora_worker.runtimes.docker.reference import parse_reference
 from mingora_worker.runtimes.docker.runtime import DockerRuntime
@@ -59,7 +60,7 @@ def unfriendly(registry: Registry) -> str:
 class Ran:
     """One rank from its start to its end. `results`: the files that were kept, with what is in the short ones.
 
-    `left`: processes of the job's user that this machine still had when its end was told.
+    `left`: processes of its container that this machine still had when its end was told.
     """
 
     outcome: Outcome
@@ -136,7 +137,7 @@ def run(
     try:
         spool = Spool(wanted.folder.log, log_cap)
         most = spec.get("timeoutSeconds", MOST_SECONDS)
-        ran = _to_the_end(running, spool, grace, during, most, runtime._user.uid)
+        ran = _to_the_end(running, spool, grace, during, most)
         after(running)
         return ran
     finally:
@@ -145,7 +146,7 @@ def run(
 
 
 def _to_the_end(
-    running: Running, spool: Spool, grace: float | None, during: Callable[[Running], object], most: float, user: int
+    running: ContainerRank, spool: Spool, grace: float | None, during: Callable[[Running], object], most: float
 ) -> Ran:
     started = time.monotonic()
     pump = Pump(running.output, spool)
@@ -165,7 +166,7 @@ def _to_the_end(
     found = _collected(running, outcome)
     results = {file.path: file.source.read_bytes() if file.size <= SHOWN_BYTES else b"" for file in found.files}
     usage, log = running.sample(), Path(spool._file.name).read_bytes()
-    left = processes_of(user)
+    left = processes_in(running._id)
     return Ran(outcome, log, spool.truncated, results, found.refused, running.warnings(), usage, seconds, left)
 
 
@@ -195,14 +196,12 @@ def _collected(running: Running, outcome: Outcome) -> Collected:
         return Collected()
 
 
-def processes_of(user: int) -> list[str]:
-    """The names of the user's processes on this machine; none is told of an account that others have as well."""
-    if user == os.geteuid():
-        return []
+def processes_in(container: str) -> list[str]:
+    """The names of this machine's processes in a container, by its id."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdigit() and folder.stat().st_uid == user:
+            if folder.name.isdigit() and container in (folder / "cgroup").read_text():
                 found.append((folder / "comm").read_text().strip())
         except (FileNotFoundError, ProcessLookupError):
             continue

@@ -24,7 +24,12 @@ _MEMORY = """
 """
 
 FLOODS = (
-    Job("fork bomb", "import os\nwhile True:\n    os.fork()", killed(9, "timed_out"), says=".*",
+    Job("fork bomb", """
+        import os, signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            os.fork()
+        """, killed(9, "timed_out"), says=".*",
         spec={"timeoutSeconds": 1, **with_memory(1024)}),
     Job("as many children as there may be", _FORKS, says="Resource temporarily unavailable True\n",
         spec=with_memory(1024)),
