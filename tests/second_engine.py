@@ -42,6 +42,7 @@ class SecondEngine:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self._network.stdout is not None and self._network.stdout.readline() == b"up\n"
+        self._containerd: subprocess.Popen[bytes] | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
 
     @property
@@ -55,18 +56,29 @@ class SecondEngine:
 
     def start(self) -> None:
         """Returns when it answers."""
-        folder = self._folder
-        command = [
-            "setpriv", "--pdeathsig=KILL", *self.inside, "dockerd", f"--data-root={folder}/data", f"--exec-root={folder}/exec",
+        folder, containerd = self._folder, self._folder / "containerd.sock"
+        if self._containerd is None:  # as a service of its own, as distributions have it
+            (folder / "containerd.toml").write_text('disabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
+            self._containerd = self._run(
+                "containerd", f"--config={folder}/containerd.toml", f"--root={folder}/containerd",
+                f"--state={folder}/tasks", f"--address={containerd}",
+            )  # fmt: skip
+            until(containerd.exists, START_SECONDS, "the second engine's containerd listens")
+        (folder / "daemon.json").write_text("{}")
+        # What a killed one left: the number may be another process's by now.
+        (folder / "pid").unlink(missing_ok=True)
+        self._daemon = self._run(
+            "dockerd", f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--containerd={containerd}",
             f"--host=unix://{folder}/docker.sock", f"--pidfile={folder}/pid", f"--config-file={folder}/daemon.json",
             "--bridge=none", "--iptables=false", *self._options,
-        ]  # fmt: skip
-        (folder / "daemon.json").write_text("{}")
-        # What a killed one left isn't its own any more, and the number may be somebody else's.
-        (folder / "pid").unlink(missing_ok=True)
-        with (folder / "log").open("ab") as log:
-            self._daemon = subprocess.Popen(command, env=self._env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        )  # fmt: skip
         until(self._answers, START_SECONDS, "the second engine answers")
+
+    def _run(self, *command: str) -> subprocess.Popen[bytes]:
+        """A program of the engine; it ends with the test's process."""
+        whole = ["setpriv", "--pdeathsig=KILL", *self.inside, *command]
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(whole, env=self._env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """As a crash: its containers' processes stay."""
@@ -99,8 +111,10 @@ class SecondEngine:
 
     def close(self) -> None:
         """Ends it and everything that it started, and removes its folder."""
-        if self._daemon is not None:
-            self.kill()
+        for started in (self._daemon, self._containerd):
+            if started is not None:
+                started.kill()
+                started.wait(10)
         for process in self._processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -14,18 +14,41 @@ from typing import Any
 
 from service.worker.fake_platform import FakePlatform
 
-LAUNCHER = Path(__file__).parents[3] / "worker" / "mingora_worker.py"
+FOLDER = Path(__file__).parents[3] / "worker"
+LAUNCHER = FOLDER / "mingora_worker.py"
+CHANGED = """
+import sys
+sys.path[:0] = {folders}
+{changed}
+from mingora_worker.cli import run
+sys.exit(run())
+"""
 
 
 class WorkerProcess:
-    """`python mingora_worker.py …` in a clean environment; `events` fills while it runs."""
+    """`python mingora_worker.py …` in a clean environment; `events` fills while it runs.
+
+    `own_code` False leaves --allow-own-code out; `changed`: Python that runs in its process before the worker begins.
+    """
 
     def __init__(
-        self, platform: FakePlatform, root: Path, home: Path, arguments: list[str], env: dict[str, str]
+        self,
+        platform: FakePlatform,
+        root: Path,
+        home: Path,
+        arguments: list[str],
+        env: dict[str, str],
+        *,
+        own_code: bool = True,
+        changed: str = "",
     ) -> None:
         self.root = root
         environ = {"PATH": os.environ["PATH"], "HOME": str(home), "MINGORA_URL": platform.url, **env}
-        command = [sys.executable, str(LAUNCHER), "--root", str(root), "--allow-own-code", "--json-logs", *arguments]
+        program = [str(LAUNCHER)]
+        if changed:
+            program = ["-c", CHANGED.format(folders=[str(FOLDER), str(FOLDER.parent / "cli")], changed=changed)]
+        options = ["--root", str(root), "--json-logs", *(["--allow-own-code"] if own_code else []), *arguments]
+        command = [sys.executable, *program, *options]
         self.process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True, cwd=home)
         self.events: list[dict[str, Any]] = []
         self.other: list[str] = []
