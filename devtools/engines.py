@@ -32,6 +32,8 @@ def install() -> None:
         missing.append("debootstrap")
     if shutil.which("docker-registry") is None:  # images by digest, for the Docker runtime
         missing.append("docker-registry")
+    if shutil.which("rootlesskit") is None or shutil.which("newuidmap") is None:  # an engine that isn't root
+        missing += ["rootlesskit", "uidmap"]
     if shutil.which("cc") is None:  # for a test's wrong clock
         missing += ["gcc", "libc6-dev"]
     if missing:

@@ -19,7 +19,7 @@ LEAST_MEMORY_MIB = 64
 MOST_OUTPUT_BYTES = 32 << 30
 LEAST_OUTPUT_BYTES = 16 * MIB
 OUTPUT_INODES = 65_536
-# Of the free disk at the job's start, when its output is reserved: little, as workers on one machine do so side by side.
+# Of the free disk at the job's start, when its output is reserved: little, as a machine's workers do so side by side.
 # Who says how much a worker may have by --max-disk gives half of what is left of that.
 DISK_SHARE, GIVEN_SHARE = 0.1, 0.5
 
