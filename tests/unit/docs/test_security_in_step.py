@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mingora_worker.runtimes.docker import limits
 from mingora_worker.runtimes.docker.canary import _Canary
 from mingora_worker.runtimes.docker.outputs import KINDS
 from mingora_worker.runtimes.docker.runtime import DockerRuntime
@@ -41,6 +42,14 @@ def test_every_measure_has_a_row_and_every_row_is_a_measure() -> None:
 @pytest.mark.req("DOC-1", "WORK-7")
 def test_every_kind_of_output_is_there_in_the_order_in_which_it_is_tried() -> None:
     assert names(table("Output")) == [kind.kind for kind in KINDS]
+
+
+@pytest.mark.req("DOC-1", "WORK-7")
+def test_the_output_s_limits_are_those_that_it_has() -> None:
+    assert (limits.DISK_SHARE, limits.GIVEN_SHARE) == (0.1, 0.5)
+    text = " ".join(TEXT.split())
+    assert "a tenth of the disk that is free at the job's start, or half of what `--max-disk` leaves" in text
+    assert f"{limits.MOST_OUTPUT_BYTES >> 30} GiB at most, and {limits.OUTPUT_INODES:,} files" in text
 
 
 @pytest.mark.req("DOC-1", "WORK-7")
