@@ -20,7 +20,7 @@ def pinned(name: str) -> set[str]:
     return {canonicalize_name(match) for match in re.findall(r"^([A-Za-z0-9._-]+)==", (FILES / name).read_text(), re.M)}
 
 
-@pytest.mark.parametrize("name", ["services.txt", "dev.txt"])
+@pytest.mark.parametrize("name", ["services.txt", "dev.txt", "worker.txt"])
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize(("platform", "system", "machine"), SYSTEMS)
 def test_whatever_a_pinned_package_needs_is_pinned(
@@ -39,6 +39,11 @@ def test_whatever_a_pinned_package_needs_is_pinned(
         if need.marker is None or need.marker.evaluate(environment)
     }
     assert needed <= packages
+
+
+def test_the_worker_s_image_has_the_versions_that_are_tested() -> None:
+    lines = [re.findall(r"^\S+==\S+", (FILES / name).read_text(), re.M) for name in ("worker.txt", "dev.txt")]
+    assert set(lines[0]) <= set(lines[1])
 
 
 def _requires(package: str) -> list[str]:
