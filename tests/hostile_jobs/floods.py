@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostile_jobs import FULL, SUCCEEDED, Job, exits, killed, with_memory
+from hostile_jobs import FULL, Job, killed, with_memory
 
 _FORKS = """
     import os, signal
@@ -235,4 +235,5 @@ FLOODS = (
             print(error.strerror, 900 < count < 1024)
         """, says="Resource temporarily unavailable True\n"),
 )  # fmt: skip
-__all__ = ["FLOODS", "SUCCEEDED", "exits"]
+OUTPUT_FLOODS = tuple(job for job in FLOODS if job.name.startswith(("output", "100,000", "a tebibyte", "folders")))
+"""Those that would overfill the output, of whatever kind it is."""

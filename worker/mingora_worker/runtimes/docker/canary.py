@@ -44,7 +44,9 @@ OUTPUT_BYTES = 16 << 20
 # Each within the most that one file may have, both together more than the output may hold.
 PART_BYTES = OUTPUT_BYTES * 3 // 4
 
+# Complaints go nowhere: they come by a stream of their own, in pieces, between which lines of the other one may fall.
 LOOK = f"""
+exec 2>/dev/null
 say() {{ printf '%s=%s\\n' "$1" "$2"; }}
 for tool in cat head sleep; do command -v $tool >/dev/null || say missing $tool; done
 say token "$(cat token)"
