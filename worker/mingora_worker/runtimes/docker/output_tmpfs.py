@@ -1,7 +1,7 @@
 """An output in a tmpfs volume of the engine, for a worker without root: the kernel keeps the limit.
 
 The volume's content vanishes with the last container that uses it, so a second one, of the same image and with no
-rights, holds it from before the job until its results are read. What is in it counts as the machine's memory.
+rights, holds it from before the job until its results are read. What is in it counts as the job's memory.
 """
 
 from __future__ import annotations
