@@ -172,7 +172,7 @@ sys.stdout.buffer.write(data)
     last = submit(platform, "printf 'no end of a line'; exit 4")
     assert end(platform, job) == ("succeeded", None, 0)
     assert job.lease.isolation is not None and job.lease.isolation["log"] == "attached"
-    wanted = random.Random(1).randbytes(3_000_000) + b"x" * 100_000 + b"\n"  # noqa: S311
+    wanted = random.Random(1).randbytes(3_000_000) + b"x" * 100_000 + b"\n"
     assert hashlib.sha256(job.lease.log).digest() == hashlib.sha256(wanted).digest()
     assert end(platform, last) == ("failed", "exit_code", 4)
     assert bytes(last.lease.log) == b"no end of a line"

@@ -35,6 +35,7 @@ from mingora_worker.state import JobFolder
 from mingora_worker.texts import _
 
 SECONDS = 60.0
+_KILLED = 128 + 9
 ANSWER_SECONDS = 5.0
 MEMORY_MIB = 48
 # More than the memory, and less than twice as much: that would fit where as much swap may be used again.
@@ -182,7 +183,8 @@ class _Canary:
         kind, said = self._output()
         wrong = breaches(said, self._user)
         filled = self._run("fill", FILL, kind(self._place()))
-        if not filled.out_of_memory or "filled" in filled.lines:
+        # A busy engine has been seen to forget that it was for memory. Nothing else kills what fills.
+        if "filled" in filled.lines or not (filled.out_of_memory or filled.exit_code == _KILLED):
             wrong.append(_("the memory limit"))
         if gpu_index is not None:
             self._try_gpu(kind, gpu_index)
