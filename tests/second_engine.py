@@ -35,8 +35,7 @@ class SecondEngine:
     def __init__(self, folder: Path, *options: str, programs: Path | None = None) -> None:
         self._folder = folder
         self._options = options
-        path = os.environ["PATH"]
-        self._env = {"PATH": path if programs is None else f"{programs}:{path}", "HOME": str(folder)}
+        self._env = {"PATH": first_on_path(programs), "HOME": str(folder)}
         self._network = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", "unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -145,6 +144,12 @@ class SecondEngine:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
         points = [line.split(" ")[4] for line in lines]
         return [point for point in reversed(points) if point.startswith(f"{self._folder}/")]
+
+
+def first_on_path(programs: Path | None) -> str:
+    """A PATH on which these programs come first."""
+    path = os.environ["PATH"]
+    return path if programs is None else f"{programs}:{path}"
 
 
 @contextlib.contextmanager
