@@ -30,8 +30,8 @@ def killed(number: int, why: str = "signal") -> tuple[str, int | None, int | Non
 class Job:
     """`code` is Python. `says` is a pattern of all that it prints; `kept` all its results, or their number.
 
-    `grace`: it is cancelled once it is ready, and may take so many seconds for its end. `least` and `most` seconds from
-    its start to its end.
+    `grace`: it is cancelled once it is ready, and may take so many seconds for its end. `most`: seconds from its start
+    to its end, on a busy machine.
     """
 
     name: str

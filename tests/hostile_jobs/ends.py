@@ -52,22 +52,22 @@ ENDS = (
             print(error, flush=True)
         os.abort()
         """, killed(6), says="not allowed to raise maximum limit\n"),
-    _cancelled("at once", f"import time\n{_READY}time.sleep(60)", (None, 15), most=1.0),
+    _cancelled("at once", f"import time\n{_READY}time.sleep(60)", (None, 15), most=2.0),
     _cancelled("in order", f"""
         import signal, sys, time
         signal.signal(signal.SIGTERM, lambda *_: (print("saved"), open("results/state", "w").write("x"), sys.exit(5)))
         {_READY.strip()}
         time.sleep(60)
-        """, (5, None), says="ready\nsaved\n", kept={"state": b"x"}, most=1.0),
+        """, (5, None), says="ready\nsaved\n", kept={"state": b"x"}, most=2.0),
     _cancelled("it ignores TERM", f"""
         import signal, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         {_READY.strip()}
         while True:
             time.sleep(60)
-        """, (None, 9), most=1.5),
+        """, (None, 9), most=3.0),
     _cancelled("it has stopped itself", f"import os, signal\n{_READY}os.kill(os.getpid(), signal.SIGSTOP)", (None, 9),
-        most=1.5),
+        most=3.0),
     _cancelled("while it writes results", f"""
         import itertools
         {_READY.strip()}
@@ -78,14 +78,14 @@ ENDS = (
                 file.write(str(number % 10))
             if number % 4000 == 3999:
                 open("results/growing", "w").close()
-        """, (None, 15), kept=2, most=1.0),
+        """, (None, 15), kept=2, most=2.0),
     _cancelled("while it floods its log", f"""
         import os, signal
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         {_READY.strip()}
         while True:
             os.write(1, bytes(65536))
-        """, (None, 9), log_cap=4 << 30, most=2.0),
+        """, (None, 9), log_cap=4 << 30, most=4.0),
     _cancelled("its children ignore TERM", f"""
         import os, signal, time
         if not os.fork():
@@ -94,7 +94,7 @@ ENDS = (
             time.sleep(60)
         {_READY.strip()}
         time.sleep(60)
-        """, (None, 15), most=1.0),
+        """, (None, 15), most=2.0),
     Job("a daemon outlives its parent", """
         import os, signal, time
         if not os.fork():
@@ -111,7 +111,7 @@ ENDS = (
                     open("results/daemon", "a").write(".")
         while not os.path.exists("results/daemon"):
             time.sleep(0.001)
-        """, kept=1, most=1.0),
+        """, kept=1, most=2.0),
     Job("a daemon writes to the log", """
         import os, time
         if not os.fork():
@@ -120,7 +120,7 @@ ENDS = (
             while True:
                 os.write(log, b"daemon\\n")
         time.sleep(0.2)
-        """, says="(?:daemon\n)+(?:d?a?e?m?o?n?)", most=1.0),
+        """, says="(?:daemon\n)+(?:d?a?e?m?o?n?)", most=2.0),
     Job("signals to init", """
         import os, signal, time
         for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV):
@@ -128,7 +128,7 @@ ENDS = (
         time.sleep(0.05)
         print(open("/proc/1/comm").read().strip() != "python3", os.getpid() > 1)
         """, says="True True\n"),
-    Job("TERM to init comes back", "import os, time; os.kill(1, 15); time.sleep(5)", killed(15), most=2.0),
+    Job("TERM to init comes back", "import os, time; os.kill(1, 15); time.sleep(5)", killed(15), most=4.0),
     Job("KILL to everything", """
         import os, signal
         child = os.fork()
@@ -157,7 +157,7 @@ ENDS = (
                 memory.seek(begin)
                 memory.write(b"\\xf4" * (end - begin))
         time.sleep(5)
-        """, killed(11), most=3.0),
+        """, killed(11), most=6.0),
     Job("its log closed", "import os\nfor number in range(3):\n    os.close(number)\nopen('results/x', 'w').write('x')",
         kept={"x": b"x"}),
     Job("its log opened again", """
@@ -185,18 +185,18 @@ ENDS = (
     Job("lines of 16,384 bytes", f"print('\\n'.join(['y' * {LINE}, 'z' * {LINE - 1}, 'w' * {LINE + 1}]))",
         says=f"y{{{LINE}}}\nz{{{LINE - 1}}}\nw{{{LINE + 1}}}\n"),
     Job("a flood of output", "import os\nwhile True:\n    os.write(1, b'flood\\n' * 10_000)", killed(15, "log_limit"),
-        says="(?:flood\n)+(?:f?l?o?o?d?)", log_cap=1 << 20, most=2.0),
+        says="(?:flood\n)+(?:f?l?o?o?d?)", log_cap=1 << 20, most=4.0),
     Job("a flood of output, and it ignores TERM", """
         import os, signal
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:
             os.write(1, b'flood\\n' * 10_000)
-        """, killed(9, "log_limit"), says="(?:flood\n)+(?:f?l?o?o?d?)", log_cap=1 << 20, most=2.0),
+        """, killed(9, "log_limit"), says="(?:flood\n)+(?:f?l?o?o?d?)", log_cap=1 << 20, most=4.0),
     Job("a flood past the log, through init's output", """
         import os
         log = os.open("/proc/1/fd/1", os.O_WRONLY)
         while True:
             os.write(log, b"flood\\n" * 10_000)
-        """, killed(15, "log_limit"), most=3.0),
+        """, killed(15, "log_limit"), most=6.0),
 )  # fmt: skip
 EVERY_BYTE = _BYTES + b"\xff"

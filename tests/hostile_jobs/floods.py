@@ -29,7 +29,7 @@ FLOODS = (
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:
             os.fork()
-        """, killed(9, "timed_out"), says=".*",
+        """, killed(9, "timed_out"), says=".*", most=15.0,
         spec={"timeoutSeconds": 1, **with_memory(1024)}),
     Job("as many children as there may be", _FORKS, says="Resource temporarily unavailable True\n",
         spec=with_memory(1024)),
@@ -214,7 +214,7 @@ FLOODS = (
         print(used.children_user + used.children_system < 1.4)
         """, says="True\n"),
     Job("sleep past the deadline", "import time; time.sleep(60)", killed(15, "timed_out"), spec={"timeoutSeconds": 1},
-        most=1.5),
+        most=3.0),
     Job("1,500 orphans", """
         import os, time
         for _ in range(1500):
