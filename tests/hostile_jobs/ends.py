@@ -80,11 +80,12 @@ ENDS = (
                 open("results/growing", "w").close()
         """, (None, 15), kept=2, most=2.0),
     _cancelled("while it floods its log", f"""
-        import os, signal
+        import os, signal, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         {_READY.strip()}
         while True:
             os.write(1, bytes(65536))
+            time.sleep(0.001)
         """, (None, 9), log_cap=4 << 30, most=4.0),
     _cancelled("its children ignore TERM", f"""
         import os, signal, time
