@@ -43,10 +43,11 @@ class TooManyFiles(Exception):
 
 @dataclass
 class Collected:
-    """`files` sorted by path, and why others were refused."""
+    """`files` sorted by path, and why others were refused. `room`: bytes that more files may have, None for any."""
 
     files: list[LocalFile] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    room: int | None = None
 
     def refuse(self, path: str, why: str) -> None:
         self.refused.append(f"{printable(path)[:300]}: {why}")
@@ -61,6 +62,15 @@ class Collected:
         if wrong is not None:
             self.refuse(path, wrong)
         return wrong is None
+
+    def takes(self, size: int) -> str | None:
+        """Why a file of that size isn't read, None when there is room for it."""
+        if self.room is None:
+            return None
+        if size > self.room:
+            return _("is more than the output can hold, so it has holes")
+        self.room -= size
+        return None
 
     def settle(self) -> None:
         """Sorts the files and leaves out what can't be beside another everywhere, so the rest can be downloaded."""
@@ -114,13 +124,17 @@ class _Folder:
             os.close(descriptor)
 
 
-def collect(parent: Path, name: str = FOLDER, *, check: Callable[[], object] = lambda: None) -> Collected:
+def collect(
+    parent: Path, name: str = FOLDER, *, check: Callable[[], object] = lambda: None, most_bytes: int | None = None
+) -> Collected:
     """The files under `parent/name`, hashed. `check` is called between steps and may raise.
+
+    `most_bytes` is what the folder can hold: files of holes that say more would take an hour to read, and are refused.
 
     What this account may not read is refused: no rights are changed. Raises `TooManyFiles`, and `OSError` where
     `parent` itself isn't a folder that can be read.
     """
-    found = Collected()
+    found = Collected(room=most_bytes)
     with contextlib.suppress(FileNotFoundError), _opened(parent) as top:
         info = os.lstat(parent / name) if top.descriptor is None else os.lstat(name, dir_fd=top.descriptor)
         if stat.S_ISDIR(info.st_mode) and not _is_junction(info):
@@ -169,7 +183,7 @@ def _take(folder: _Folder, name: str, path: str, found: Collected, check: Callab
     descriptor = folder.file(name)
     try:
         info = os.fstat(descriptor)
-        wrong = _file_problem(info)
+        wrong = _file_problem(info) or found.takes(info.st_size)
         if wrong is None:
             digest, size = _hashed(descriptor, info.st_size, check)
             if size > info.st_size:

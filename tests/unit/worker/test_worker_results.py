@@ -236,3 +236,16 @@ def test_a_file_that_became_a_pipe_is_refused(project: Path, monkeypatch: pytest
     monkeypatch.setattr(results._Folder, "entries", swapped)
     found = collect(project)
     assert (taken(found), found.warnings) == ([], ["file: is a link, a pipe or a device"])
+
+
+@pytest.mark.req("WORK-3", "WORK-7")
+@pytest.mark.skipif(sys.platform == "win32", reason="files of holes are made by truncating")
+def test_files_of_holes_are_read_no_further_than_their_output_could_hold(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    for number in range(6):
+        with (results / f"holes-{number}").open("wb") as file:
+            file.truncate(300)
+    found = collect(tmp_path, most_bytes=1_000)
+    assert [file.path for file in found.files] == ["holes-0", "holes-1", "holes-2"]
+    assert len(found.refused) == 3 and all("holes" in line for line in found.refused)

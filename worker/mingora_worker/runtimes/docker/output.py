@@ -79,6 +79,11 @@ def bind(folder: Path, target: str) -> Mount:
     return Mount(target, os.fspath(folder), type="bind")
 
 
+def most_bytes(place: Place) -> int:
+    """More than all files of an output can have, by their sizes, unless they are of holes."""
+    return place.limit_bytes * 5 // 4
+
+
 def need_room(folder: Path, size: int) -> None:
     """Raises `OSError` (ENOSPC) where the disk has no `size` bytes to give."""
     if shutil.disk_usage(folder).free < size + SPARE_BYTES:

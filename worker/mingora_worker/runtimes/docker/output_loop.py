@@ -17,7 +17,7 @@ from pathlib import Path
 from docker.types import Mount
 
 from mingora_worker.results import Collected, collect
-from mingora_worker.runtimes.docker.output import FOLDER, OutputFailed, Place, bind, copy_preset, need_room
+from mingora_worker.runtimes.docker.output import FOLDER, OutputFailed, Place, bind, copy_preset, most_bytes, need_room
 from mingora_worker.texts import _
 
 IMAGE = "output.img"
@@ -48,6 +48,7 @@ class LoopOutput:
     def __init__(self, place: Place) -> None:
         self._image = place.folder / IMAGE
         self._folder = place.folder / FOLDER
+        self._most_bytes = most_bytes(place)
         self._full_bytes = min(place.limit_bytes // _FULL_SHARE, _FULL_MOST)
         size = image_bytes(place.limit_bytes, place.limit_inodes)
         need_room(place.folder, size)
@@ -69,7 +70,7 @@ class LoopOutput:
         return False
 
     def collect(self, check: Callable[[], object]) -> Collected:
-        return collect(self._folder.parent, FOLDER, check=check)
+        return collect(self._folder.parent, FOLDER, check=check, most_bytes=self._most_bytes)
 
     def close(self) -> None:
         unmount(self._folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 from docker.types import Mount
 
 from mingora_worker.results import Collected, collect
-from mingora_worker.runtimes.docker.output import FOLDER, SPARE_BYTES, Place, bind, copy_preset, need_room
+from mingora_worker.runtimes.docker.output import FOLDER, SPARE_BYTES, Place, bind, copy_preset, most_bytes, need_room
 from mingora_worker.state import remove_tree
 
 # After counting there is a pause of as many times what it took.
@@ -54,7 +54,7 @@ class WatchdogOutput:
         return shutil.disk_usage(self._folder).free < SPARE_BYTES or self.full()
 
     def collect(self, check: Callable[[], object]) -> Collected:
-        return collect(self._folder.parent, FOLDER, check=check)
+        return collect(self._folder.parent, FOLDER, check=check, most_bytes=most_bytes(self._place))
 
     def close(self) -> None:
         remove_tree(self._folder)
