@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import cli_start, coordinator, gateway, logs, stack_idle, submit, upload
+from bench import cli_start, coordinator, docker_jobs, gateway, logs, stack_idle, submit, upload
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "cli": cli_start.run,
@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "logs": logs.run,
     "gateway": gateway.run,
     "coordinator": coordinator.run,
+    "docker": docker_jobs.run,
 }
 
 # What the main job is measured by.
