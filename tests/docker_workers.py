@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ END_SECONDS = 30.0
 class Workers:
     """Starts workers with Docker's runtime in folders of their own; all end with the block."""
 
-    def __init__(self, folder: Path, image: str | None, env: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, image: str, env: Mapping[str, str] | None = None) -> None:
         self._folder = folder
         self._image = image
         self._env = env or {}
@@ -39,11 +39,11 @@ class Workers:
         image: bool = True,
         own_code: bool = False,
         changed: str = "",
-        **env: str,
+        env: Mapping[str, str] | None = None,
     ) -> WorkerProcess:
         """`changed` as of `WorkerProcess`; `image` False leaves --docker-image out."""
-        words = ["--docker-image", str(self._image), *options] if image else list(options)
-        environ = {"MINGORA_TOKEN": platform.user_token, **self._env, **env}
+        words = ["--docker-image", self._image, *options] if image else list(options)
+        environ = {"MINGORA_TOKEN": platform.user_token, **self._env, **(env or {})}
         worker = WorkerProcess(
             platform, self.root(root), self._folder / "home", words, environ, own_code=own_code, changed=changed
         )
@@ -81,7 +81,7 @@ def waits(worker: WorkerProcess) -> None:
 
 
 @contextlib.contextmanager
-def docker_workers(folder: Path, image: str | None, env: dict[str, str] | None = None) -> Iterator[Workers]:
+def docker_workers(folder: Path, image: str, env: Mapping[str, str] | None = None) -> Iterator[Workers]:
     workers = Workers(folder, image, env)
     try:
         yield workers

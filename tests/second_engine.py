@@ -32,9 +32,8 @@ def require_second_engine() -> None:
 class SecondEngine:
     """`start` it. `env` of a client reaches it; `programs` are first on the engine's PATH."""
 
-    def __init__(self, folder: Path, *options: str, programs: Path | None = None) -> None:
+    def __init__(self, folder: Path, programs: Path | None = None) -> None:
         self._folder = folder
-        self._options = options
         self._env = {"PATH": first_on_path(programs), "HOME": str(folder)}
         self._network = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", "unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat"],
@@ -53,8 +52,8 @@ class SecondEngine:
         """What puts a command into the engine's network."""
         return ["nsenter", f"--net=/proc/{self._network.pid}/ns/net"]
 
-    def start(self) -> None:
-        """Returns when it answers."""
+    def start(self, *more: str) -> None:
+        """Returns when it answers. `more` options are for this time only."""
         folder, containerd = self._folder, self._folder / "containerd.sock"
         if self._containerd is None:  # as a service of its own, as distributions have it
             (folder / "containerd.toml").write_text('disabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
@@ -69,7 +68,7 @@ class SecondEngine:
         self._daemon = self._run(
             "dockerd", f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--containerd={containerd}",
             f"--host=unix://{folder}/docker.sock", f"--pidfile={folder}/pid", f"--config-file={folder}/daemon.json",
-            "--bridge=none", "--iptables=false", *self._options,
+            "--bridge=none", "--iptables=false", *more,
         )  # fmt: skip
         until(self._answers, START_SECONDS, "the second engine answers")
 
@@ -153,11 +152,11 @@ def first_on_path(programs: Path | None) -> str:
 
 
 @contextlib.contextmanager
-def second_engine(*options: str, programs: Path | None = None) -> Iterator[SecondEngine]:
+def second_engine(programs: Path | None = None) -> Iterator[SecondEngine]:
     """A running engine. Skips, or fails in CI, where there can't be one."""
     require_second_engine()
     # Sockets have short paths only.
-    engine = SecondEngine(Path(tempfile.mkdtemp(prefix="mingora-engine-", dir="/tmp")), *options, programs=programs)
+    engine = SecondEngine(Path(tempfile.mkdtemp(prefix="mingora-engine-", dir="/tmp")), programs)
     try:
         engine.start()
         yield engine

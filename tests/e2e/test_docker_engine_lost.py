@@ -20,14 +20,14 @@ from service.worker.fake_platform import FakePlatform
 
 pytestmark = [pytest.mark.engine("docker"), pytest.mark.xdist_group("docker"), pytest.mark.timeout(120)]
 
-LOST_SECONDS = 4.0
+LOST_SECONDS = 2.0
 # The times of a worker whose engine goes away, shorter.
 HASTY = f"""
-from mingora_worker import loop
+from mingora_worker import attempt, loop
 from mingora_worker.runtimes.docker import container, engine
 engine.LOST_SECONDS = container.LOST_SECONDS = {LOST_SECONDS}
 engine.connect.__defaults__ = (1.0,)
-loop.DISK_SECONDS = 0.5
+loop.DISK_SECONDS = attempt.PIPE_SECONDS = 0.5
 container.KILL_SECONDS = 1.0
 """
 NO_PIPE = "from mingora_worker.runtimes.docker import canary; canary.can_pipe = lambda: False\n"
@@ -56,7 +56,7 @@ def platform() -> Iterator[FakePlatform]:
 def workers(engine: tuple[SecondEngine, str], tmp_path: Path) -> Iterator[Workers]:
     """Of the second engine, which the test leaves running; nothing of theirs is left then."""
     second, image = engine
-    with docker_workers(tmp_path, image, dict(second.env)) as workers:
+    with docker_workers(tmp_path, image, second.env) as workers:
         yield workers
         workers.close()
         with reached(second) as client:
@@ -139,22 +139,23 @@ def test_a_short_hang_of_the_engine_changes_nothing(
 
 @pytest.mark.req("WORK-7")
 def test_a_job_outlives_a_crash_of_an_engine_that_restores_its_containers(
-    registry: Registry, platform: FakePlatform, tmp_path: Path
+    second: SecondEngine, platform: FakePlatform, workers: Workers
 ) -> None:
-    reference = docker_images.plain(registry)
-    with (
-        second_engine("--live-restore") as second,
-        image_inside(second, registry, reference) as image,
-        docker_workers(tmp_path, image, dict(second.env)) as workers,
-    ):
+    second.stop()
+    second.start("--live-restore")
+    try:
         workers.waiting(platform, changed=HASTY)
         job = submit(platform, SHORT)
         says(platform, job)
         second.kill()
-        second.start()
+        second.start("--live-restore")
         assert end(platform, job) == ("succeeded", None, 0)
         assert platform.results(job) == {"kept": b"kept\n"}
         assert bytes(job.lease.log) == b"begun\ndone\n"
+    finally:
+        workers.close()
+        second.stop()
+        second.start()
 
 
 # -- where no pipe can be shared -------------------------------------------------------------------------------
@@ -184,7 +185,9 @@ def test_without_a_pipe_a_stalled_reader_does_not_keep_a_cancelled_job_alive(
 ) -> None:
     changed = """
 import threading
+from mingora_worker import attempt
 from mingora_worker.logs import Spool
+attempt.PIPE_SECONDS = 0.5
 Spool.append = lambda self, data: threading.Event().wait()
 """
     workers.waiting(platform, changed=NO_PIPE + changed)

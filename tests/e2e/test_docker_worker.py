@@ -124,9 +124,9 @@ def test_what_keeps_docker_jobs_out_is_told_and_leaves_native_jobs_in(
     platform: FakePlatform, workers: Workers, changed: str, env: dict[str, str], reason: str
 ) -> None:
     job = platform.submit(["true"])
-    worker = workers.start(platform, "--once", own_code=True, changed=changed, **env)
-    assert end(platform, job)[0] == "succeeded"
+    worker = workers.start(platform, "--once", own_code=True, changed=changed, env=env)
     assert worker.wait() == 0
+    assert end(platform, job)[0] == "succeeded"
     (node,) = platform.nodes.values()
     assert (node["runtimes"], node["imageDigest"], node["isolation"]) == (["native"], None, None)
     (told,) = worker.named("docker_refused")
@@ -145,7 +145,7 @@ def test_what_keeps_docker_jobs_out_is_told_and_leaves_native_jobs_in(
 def test_without_any_runtime_the_worker_ends_with_the_remedy(
     platform: FakePlatform, workers: Workers, changed: str, env: dict[str, str], reason: str
 ) -> None:
-    worker = workers.start(platform, changed=changed, **env)
+    worker = workers.start(platform, changed=changed, env=env)
     assert worker.wait() == (2 if changed == NO_PACKAGE else 1)
     assert platform.nodes == {}
     (told,) = worker.named("error")
@@ -176,11 +176,10 @@ def test_check_says_what_docker_jobs_would_run_in(
 
 
 @pytest.mark.req("WORK-1", "WORK-7")
-@pytest.mark.parametrize("own_code", [True, False], ids=["native", "alone"])
 def test_check_says_why_no_docker_job_would_run(
-    platform: FakePlatform, workers: Workers, capfd: pytest.CaptureFixture[str], own_code: bool
+    platform: FakePlatform, workers: Workers, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    worker = workers.start(platform, "--check", own_code=own_code, changed=LOOSE)
+    worker = workers.start(platform, "--check", changed=LOOSE)
     assert worker.wait() == 1
     said = capfd.readouterr().out
     assert "PROBLEM" in said and "limit of processes" in said + "".join(worker.other)
@@ -365,7 +364,9 @@ def test_a_stalled_reader_of_the_log_does_not_keep_a_cancelled_job_alive(
 ) -> None:
     changed = """
 import threading
+from mingora_worker import attempt
 from mingora_worker.logs import Spool
+attempt.PIPE_SECONDS = 0.5
 Spool.append = lambda self, data: threading.Event().wait()
 """
     workers.waiting(platform, changed=changed)
