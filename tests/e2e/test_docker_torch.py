@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
-from typing import Any
 
-import docker
 import docker_images
+import docker_runtime
 import pytest
-from docker.types import Mount
 from docker_support import Registry
 
-from mingora_worker.runtimes.docker.settings import RESULTS, Box, arguments
+from mingora_worker.console import Console
+from mingora_worker.runtimes.docker.limits import Allowance
+from mingora_worker.runtimes.docker.reference import parse_reference
+from mingora_worker.runtimes.docker.runtime import DockerRuntime
+
+MEMORY_MIB = 3072
 
 pytestmark = [
     pytest.mark.engine("docker"),
@@ -96,50 +101,34 @@ TRAINING = """
 QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 
 
-@pytest.fixture(scope="module")
-def image(registry: Registry) -> str:
-    return registry.pull(docker_images.with_torch(registry))
-
-
 @pytest.fixture
-def box(tmp_path: Path) -> Box:
-    project, output = tmp_path / "project", tmp_path / "output"
-    (project / "results").mkdir(parents=True)
-    output.mkdir()
-    output.chmod(0o777)
-    project.chmod(0o755)
-    (project / "main.py").write_text(textwrap.dedent(TRAINING))
-    return Box(
-        name=f"mingora-test-torch-{tmp_path.parent.name}-{tmp_path.name}", labels={}, user="61000:61000",
-        memory_mib=3072, scratch_mib=512, cpus=2, pids=256, project=project, output=Mount(RESULTS, str(output), "bind"),
-        output_bytes=256 << 20, log_bytes=8 << 20, env=QUICK,
-    )  # fmt: skip
-
-
-def result(image: str, box: Box, output: Path) -> Any:
-    """What the training wrote in a container of these settings, which must end well."""
-    client = docker.from_env()
+def runtime(registry: Registry, tmp_path: Path) -> Iterator[DockerRuntime]:
+    """A worker's runtime on the image, with two CPUs for its jobs."""
+    (tmp_path / "jobs").mkdir()
+    allowance = Allowance(tmp_path, MEMORY_MIB, 2)
+    made = DockerRuntime(
+        tmp_path, parse_reference(docker_images.with_torch(registry)), allowance, Console(stream=StringIO())
+    )
     try:
-        container = client.containers.create(image, ["python3", "main.py"], **arguments(box))
-        try:
-            container.start()
-            ended = container.wait(timeout=300)
-            assert ended["StatusCode"] == 0, container.logs().decode()
-            said = container.logs().decode()
-        finally:
-            container.remove(force=True)
+        made.prepare()
+        yield made
     finally:
-        client.close()
-    assert "not permitted" not in said
-    return json.loads((output / "result.json").read_text())
+        made.clear()
+        made.close()
 
 
-def test_a_training_works_in_a_jobs_container(image: str, box: Box, tmp_path: Path) -> None:
-    found = result(image, box, tmp_path / "output")
+def test_a_training_works_in_a_jobs_container(runtime: DockerRuntime) -> None:
+    ran = docker_runtime.run(
+        runtime, ["python3", "main.py"], files={"main.py": textwrap.dedent(TRAINING)}, env=QUICK,
+        resources={"memoryMiB": MEMORY_MIB}, timeoutSeconds=300,
+    )  # fmt: skip
+    assert ran.end == ("succeeded", 0, None), ran.text
+    assert "not permitted" not in ran.text and ran.refused == []
+    found = json.loads(ran.results["result.json"])
     first, last = found.pop("losses")
     assert last < 0.5 < first
     assert found == {
         "openmp": True, "threads": 2, "matrix": [600**3, 600**3], "spawned": 1000, "forked": 1000, "reduced": 30,
         "compiled": True,
     }  # fmt: skip
-    assert (tmp_path / "output" / "model.pt").stat().st_size > 0
+    assert set(ran.results) == {"model.pt", "result.json"}
