@@ -189,8 +189,12 @@ class Attempt:
             if running.alive():
                 running.terminate()
             self._end_all(running, LEFTOVER_GRACE_SECONDS)
+        except (LeaseLost, Abandoned):
+            running.kill()  # before anything is waited for
+            raise
         except Ended as ended:
-            running.terminate()
+            if ended.grace:
+                running.terminate()
             self._end_all(running, ended.grace)
             outcome = ended.outcome
             outcome.exit = running.wait(PIPE_SECONDS) or NO_EXIT

@@ -10,6 +10,7 @@ from mingora_worker.config import Config
 from mingora_worker.console import Console
 from mingora_worker.machine import Machine
 from mingora_worker.runtimes.base import Offer, Runtime
+from mingora_worker.runtimes.docker.data import refuse_dangerous
 from mingora_worker.runtimes.native import NativeRuntime
 from mingora_worker.state import JobFolder, Root
 from mingora_worker.texts import _
@@ -35,7 +36,7 @@ def refuse_nothing(config: Config) -> None:
 class Offering:
     """The runtimes of one worker. A container engine is asked only when there is something for it to do.
 
-    Raises `MingoraError` when no engine answers.
+    Raises `MingoraError` when no engine answers, unless native jobs can be run without one.
     """
 
     def __init__(self, root: Root, config: Config, machine: Machine, console: Console) -> None:
@@ -43,9 +44,16 @@ class Offering:
         self._docker: DockerRuntime | None = None
         self._console = console
         self._ready: dict[str, Runtime] = {}
+        left = [record for record in map(JobFolder.record, root.leftovers()) if record and record.runtime == DOCKER]
         if config.docker_image is not None:
-            self._docker = _docker(root, config, machine, console)
-        elif any(record is not None and record.runtime == DOCKER for record in map(JobFolder.record, root.leftovers())):
+            refuse_dangerous(config.data, root.path)
+            try:
+                self._docker = _docker(root, config, machine, console)
+            except MingoraError as error:
+                if self._native is None or left:  # what still runs in a container has to be ended first
+                    raise
+                self._refuse(error)
+        elif left:
             _clear(root, console)
 
     def prepare(self, check: Callable[[], object]) -> Mapping[str, Runtime]:
@@ -62,9 +70,12 @@ class Offering:
             except MingoraError as error:
                 if not self._ready:
                     raise
-                text = _("Docker jobs are not offered: {reason}").format(reason=error.message)
-                self._console.event("docker_refused", text, hint=error.hint)
+                self._refuse(error)
         return self._ready
+
+    def _refuse(self, error: MingoraError) -> None:
+        text = _("Docker jobs are not offered: {reason}").format(reason=error.message)
+        self._console.event("docker_refused", text, hint=error.hint)
 
     def close(self) -> None:
         """Gives back what the runtimes hold on this machine."""
@@ -80,12 +91,10 @@ class Offering:
 def _docker(root: Root, config: Config, machine: Machine, console: Console) -> DockerRuntime:
     """The Docker runtime, with nothing left of a former worker's containers."""
     needs_docker_package()
-    from mingora_worker.runtimes.docker.data import refuse_dangerous
     from mingora_worker.runtimes.docker.limits import Allowance
     from mingora_worker.runtimes.docker.runtime import DockerRuntime
 
     assert config.docker_image is not None
-    refuse_dangerous(config.data, root.path)
     allowance = Allowance.of(root.path, machine, config.max_disk)
     runtime = DockerRuntime(
         root.path, config.docker_image, allowance, console,

@@ -40,6 +40,7 @@ KILL_SECONDS = 10.0
 WORDS_SECONDS = 2.0
 # Nothing but init has anything to say there when the job's output goes into the pipe.
 MOST_WORDS = 1 << 20
+LATE_SECONDS = 0.5
 _SIGNAL_BASE = 128
 _NOT_STARTED = re.compile(rb"\[FATAL tini \(\d+\)\] exec ")
 
@@ -126,7 +127,7 @@ class ContainerRank:
 
     def _read_exit(self) -> Exit:
         assert self._words is not None
-        state = self._engine.client.api.inspect_container(self._id)["State"]
+        state = self._state()
         tail = self._words.wait(WORDS_SECONDS)
         self._was_full = self._was_full or self._output.full()
         code, signal_number = _told(state["ExitCode"], last_words(tail))
@@ -144,6 +145,16 @@ class ContainerRank:
         elif self._interrupted and signal_number is not None and not self._signalled:
             reason = Reason("engine_lost", _("The container engine was stopped, and the job with it."))
         return Exit(code, signal_number, reason if code != 0 else None)
+
+    def _state(self) -> dict[str, Any]:
+        """The container's last state. That memory ran out may be written into it a little after its end."""
+        until = time.monotonic() + LATE_SECONDS
+        while True:
+            state: dict[str, Any] = self._engine.client.api.inspect_container(self._id)["State"]
+            unexplained = state["ExitCode"] == _SIGNAL_BASE + signal.SIGKILL and not self._signalled
+            if state.get("OOMKilled") or not unexplained or time.monotonic() > until:
+                return state
+            time.sleep(LATE_SECONDS / 10)
 
     def _full(self) -> Reason:
         text = _("The job filled its output: {limit} MiB may be under results/.")
