@@ -70,6 +70,7 @@ class Worker:
                 known.ca_file = self._config.ca_file or known.ca_file
                 self._node = known
                 recover(self._root, self._connect, known.id, self._console, self._interrupt)
+            self._registrar.need_login()
             self._runtimes = self._prepare(self._check)
             self._enter(self._registrar.begin())
             self._console.event("waiting", _("Waiting for jobs. Ctrl-C stops the worker."))
@@ -118,6 +119,8 @@ class Worker:
         """Looks at disk and runtimes, and tells the platform and the person when that changes anything."""
         problems = (runtime.problem() for runtime in self._runtimes.values())
         problem = self._disk.problem() or next(filter(None, problems), None)
+        if problem is None and self._registrar.outdated:  # the engine had to prove itself anew, and is another now
+            self._enter(self._registrar.begin())
         if (problem is not None) != self._paused:
             self._call(lambda api: api.pause(problem))
             if problem is not None:

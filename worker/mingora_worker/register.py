@@ -46,11 +46,23 @@ class Registrar:
         self._offer = offer
         self._console = console
         self._pause = pause
+        self._told: Offer | None = None
         self._environ = dict(os.environ if environ is None else environ)
         if config.server is not None:
             self._environ["MINGORA_URL"] = config.server
         if config.ca_file is not None:
             self._environ["MINGORA_CA_FILE"] = config.ca_file
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the platform was told of another offer than the one there is now."""
+        return self._told is not None and self._told != self._offer()
+
+    def need_login(self) -> None:
+        """Raises `NotLoggedIn` when `begin` couldn't but fail, before anything long is done for it."""
+        record = self._root.node()
+        if record is None or not record.token:
+            self._login(record)
 
     def begin(self) -> NodeRecord:
         """The node to work as: brought up to date by its own token, or registered by the user's login.
@@ -76,17 +88,19 @@ class Registrar:
         return self._keep(record, answer)
 
     def probe(self) -> str:
-        """Whether the platform is reached and knows this worker, in words; tries once and registers nothing new."""
+        """Whether the platform is reached and knows this worker, in words; tries once and registers nothing new.
+
+        A worker that can offer nothing isn't told of: there the user's login is tried instead.
+        """
         record = self._root.node()
-        if record is not None and record.token:
+        if record is not None and record.token and self._offer().runtimes:
             try:
                 self._post(record, record.token, tries=1)
                 return _("platform: {server} knows this node ({node})").format(server=record.server, node=record.id)
             except ApiError as error:
                 if error.status not in {401, 404}:
                     raise
-            self._environ.setdefault("MINGORA_URL", record.server)
-        login = self._login()
+        login = self._login(record)
         try:
             with Transport(login.server, ca_file=login.ca_file, token=login.token, user_agent=AGENT) as transport:
                 name = transport.request_json("GET", "/account", attempts=1, timeout=20).data["name"]
@@ -100,9 +114,7 @@ class Registrar:
         return self._by_login(record)
 
     def _by_login(self, record: NodeRecord | None) -> NodeRecord:
-        if record is not None:
-            self._environ.setdefault("MINGORA_URL", record.server)
-        login = self._login()
+        login = self._login(record)
         ca_file = login.ca_file or (record.ca_file if record else None)
         if record is None or parse_server(record.server).origin != parse_server(login.server).origin:
             record = NodeRecord(login.server, secrets.token_hex(32))
@@ -114,7 +126,9 @@ class Registrar:
             raise self._explained(error) from error
         return self._keep(record, answer)
 
-    def _login(self) -> credentials.Credentials:
+    def _login(self, record: NodeRecord | None) -> credentials.Credentials:
+        if record is not None:
+            self._environ.setdefault("MINGORA_URL", record.server)
         try:
             return credentials.load(self._environ)
         except NotLoggedIn as error:
@@ -133,14 +147,14 @@ class Registrar:
 
         A certificate that isn't trusted is for a person to mend.
         """
-        backoff = Backoff()
+        backoff, offer = Backoff(), self._offer()
         with Transport(record.server, ca_file=record.ca_file, token=token, user_agent=AGENT) as transport:
             while True:
                 try:
                     answer = transport.request_json(
-                        "POST", "/nodes", body=self._body(record), idempotent=True, attempts=1, timeout=20
+                        "POST", "/nodes", body=self._body(record, offer), idempotent=True, attempts=1, timeout=20
                     ).data
-                    return {"id": str(answer["id"]), "token": answer["token"], "name": str(answer["name"])}
+                    node = {"id": str(answer["id"]), "token": answer["token"], "name": str(answer["name"])}
                 except (KeyError, TypeError) as error:
                     raise bad_answer() from error
                 except MingoraError as error:
@@ -149,10 +163,13 @@ class Registrar:
                         raise
                     self._console.trouble(error)
                     self._pause(backoff.failed(error))
+                else:
+                    self._told = offer
+                    return node
 
-    def _body(self, record: NodeRecord) -> dict[str, Any]:
-        machine, config, offer = self._machine, self._config, self._offer()
-        return {
+    def _body(self, record: NodeRecord, offer: Offer) -> dict[str, Any]:
+        machine, config = self._machine, self._config
+        body = {
             "nodeKey": record.key,
             "name": config.name,
             "version": __version__,
@@ -163,13 +180,15 @@ class Registrar:
             "gpu": None if machine.gpu is None else machine.gpu.as_json(),
             "runtimes": list(offer.runtimes),
             "imageDigest": offer.image_digest,
-            "isolation": None if offer.isolation is None else dict(offer.isolation),
             "fingerprint": machine.fingerprint,
             "networkGroup": config.network_group,
             "allowClusterNetwork": config.allow_cluster_network,
             "labels": config.labels,
             "data": sorted(config.data),
         }
+        if offer.isolation is not None:  # a platform that is older than this worker doesn't know the word
+            body["isolation"] = dict(offer.isolation)
+        return body
 
     def _keep(self, record: NodeRecord, answer: Mapping[str, Any]) -> NodeRecord:
         record.id = answer["id"]
