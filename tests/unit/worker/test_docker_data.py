@@ -18,8 +18,9 @@ def test_the_socket_and_the_workers_folder_are_never_data(tmp_path: Path, inside
     (tmp_path / "root" / "jobs").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "run")
     environ = {"DOCKER_HOST": f"unix://{tmp_path}/run/engine.sock"}
-    with pytest.raises(UsageProblem, match="SET"):
+    with pytest.raises(UsageProblem, match="SET") as refused:
         refuse_dangerous({"SET": tmp_path / inside}, tmp_path / "root", environ)
+    assert "another folder" in (refused.value.hint or "")
 
 
 @pytest.mark.req("WORK-8")

@@ -39,6 +39,10 @@ def test_a_digest_is_accepted(repository: str) -> None:
         ("python", "names no digest"),
         ("python:3.11", "names no digest"),
         ("registry.example.org:8443/x:latest", "names no digest"),
+        (DIGEST, "image's id"),
+        ("sha256:0123456789ab", "image's id"),
+        ("0123456789ab", "image's id"),
+        ("0123456789abcdef" * 4, "image's id"),
         (f"python:3.11@{DIGEST}", "tag"),
         (f"localhost:5000/x:y@{DIGEST}", "tag"),
         ("python@sha256:abc", "64 hex digits"),
@@ -62,6 +66,22 @@ def test_everything_else_is_refused_with_the_reason(text: str, word: str) -> Non
         parse_reference(text)
     assert word in refused.value.message
     assert "RepoDigests" in (refused.value.hint or "")
+
+
+@pytest.mark.req("WORK-7")
+@pytest.mark.parametrize(
+    ("repository", "registry"),
+    [
+        ("python", "docker.io"),
+        ("lab/train", "docker.io"),
+        ("ghcr.io/lab/train", "ghcr.io"),
+        ("localhost/x", "localhost"),
+        ("registry:5000/x", "registry:5000"),
+        ("[2001:db8::1]:5000/x", "[2001:db8::1]:5000"),
+    ],
+)
+def test_the_registry_is_known_for_a_login(repository: str, registry: str) -> None:
+    assert parse_reference(f"{repository}@{DIGEST}").registry == registry
 
 
 @pytest.mark.req("WORK-1", "WORK-7")

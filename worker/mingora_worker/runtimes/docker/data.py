@@ -24,7 +24,10 @@ def refuse_dangerous(data: Mapping[str, Path], root: Path, environ: Mapping[str,
         for secret in (root, _socket(os.environ if environ is None else environ)):
             if secret is not None and _overlap(path.resolve(), secret.resolve()):
                 text = _("--data {name}: jobs in containers must not see {path}, which is in it or around it.")
-                raise UsageProblem(text.format(name=name, path=secret))
+                raise UsageProblem(
+                    text.format(name=name, path=secret),
+                    hint=_("Offer another folder, or move the worker's by --root."),
+                )
 
 
 def unreadable(data: Mapping[str, Path], user: User) -> list[str]:

@@ -13,7 +13,9 @@ _HOST = r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:)|\[[0
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_ID = re.compile(r"sha256:[0-9a-f]*|[0-9a-f]{12}|[0-9a-f]{64}")
 _MAX_NAME = 255
+_HUB = "docker.io"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,12 @@ class Reference:
     def __str__(self) -> str:
         return f"{self.repository}@{self.digest}"
 
+    @property
+    def registry(self) -> str:
+        """The host that the image comes from, as `docker login` takes it."""
+        host, slash, _path = self.repository.partition("/")
+        return host if slash and re.fullmatch(_HOST, host) else _HUB
+
 
 def parse_reference(text: str) -> Reference:
     """Reads `repository@sha256:…` and nothing else: a tag may mean another image tomorrow. Raises `UsageProblem`."""
@@ -33,6 +41,8 @@ def parse_reference(text: str) -> Reference:
     tagged = ":" in repository.rpartition("/")[2]
     if not text:
         problem = _("--docker-image is empty.")
+    elif _ID.fullmatch(text):
+        problem = _("--docker-image {image} is an image's id, known to one engine alone, and no name with a digest.")
     elif not at:
         problem = _("--docker-image {image} names no digest, and a name or tag may mean another image tomorrow.")
     elif tagged:
