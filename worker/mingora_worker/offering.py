@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -111,7 +113,12 @@ def _clear(root: Root, console: Console) -> None:
     from mingora_worker.runtimes.docker import leftovers
     from mingora_worker.runtimes.docker.engine import Engine
 
-    leftovers.clear(Engine(), root.path, leftovers.worker_label(root.path), console)
+    worker = leftovers.worker_label(root.path)
+    engine = Engine(leftovers.label_of(worker))
+    try:
+        leftovers.clear(engine, root.path, worker, console)
+    finally:
+        engine.close()
 
 
 def needs_docker_package() -> None:
@@ -119,7 +126,8 @@ def needs_docker_package() -> None:
     try:
         import docker  # noqa: F401
     except ImportError as error:
+        command = [sys.executable, "-m", "pip", "install", "docker>=7.1"]
         raise UsageProblem(
             _("--docker-image needs the Python package docker."),
-            hint=_("Install it: python3 -m pip install 'docker>=7.1'"),
+            hint=_("Install it: {command}").format(command=shlex.join(command)),
         ) from error

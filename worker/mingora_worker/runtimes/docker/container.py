@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from mingora_worker.monitor import Usage
 from mingora_worker.results import Collected
 from mingora_worker.runtimes.base import Exit, Launch, Lost, Reason, over_memory
 from mingora_worker.runtimes.docker.attached import Attached, last_words
+from mingora_worker.runtimes.docker.cgroup import Cgroup, Reading
 from mingora_worker.runtimes.docker.create import create
 from mingora_worker.runtimes.docker.engine import (
     ENGINE_FAILURES,
@@ -33,8 +33,11 @@ from mingora_worker.runtimes.docker.settings import UNSTARTED, Box, command
 from mingora_worker.state import ProcessId
 from mingora_worker.texts import _
 
+# Linux's numbers, wherever the worker runs.
+TERM, KILL, LAST_SIGNAL = 15, 9, 64
 SAMPLE_SECONDS = 1.0
-FIRST_SAMPLE_SECONDS = 0.01
+# The kernel's own counts cost little.
+KERNEL_SECONDS = 0.05
 KILL_SECONDS = 10.0
 # The last words come with the end; only a reader that stalls lets them be missed.
 WORDS_SECONDS = 2.0
@@ -66,6 +69,8 @@ class ContainerRank:
         self._signalled = False
         self._was_full = False
         self._child_killed = False
+        self._killed_for_memory = False
+        self._unexplained = False
         self._words: Attached | None = None
         self._pipe = None if box.pipe is None else PipeOutput(box.pipe.parent, self._ended.is_set)
 
@@ -90,6 +95,13 @@ class ContainerRank:
 
     def _wait(self) -> None:
         """Until the container has ended, or the engine has been away for too long."""
+        try:
+            self._until_end()
+        finally:
+            self._ended.set()
+            self.output.wake()
+
+    def _until_end(self) -> None:
         away_since: float | None = None
         while self._lost is None:
             try:
@@ -99,29 +111,49 @@ class ContainerRank:
             except FAILURES as error:
                 if is_answer(error):
                     text = _("The container was removed from outside.")
-                    self._exit = Exit(None, signal.SIGKILL, Reason("engine_lost", text))
+                    self._exit = Exit(None, KILL, Reason("engine_lost", text))
                     break
                 self._interrupted = True
                 away_since = away_since or time.monotonic()
                 if time.monotonic() - away_since > LOST_SECONDS and not self._engine.answers():
                     self._lost = lost()
                 time.sleep(RETRY_SECONDS)
-        self._ended.set()
-        self.output.wake()
 
     def _look(self) -> None:
         """Keeps what the container uses, and whether its output is full."""
-        pause, failing_since = FIRST_SAMPLE_SECONDS, None
-        while not self._ended.wait(pause):
-            pause = min(SAMPLE_SECONDS, pause * 2)
+        cgroup, failing_since, engine_at = self._cgroup(), None, 0.0
+        pause = KERNEL_SECONDS if cgroup else SAMPLE_SECONDS
+        while True:
             try:
                 self._was_full = self._was_full or self._output.full()
-                self._usage = _usage(self._engine.client.api.stats(self._id, stream=False, one_shot=True), self._usage)
+                reading = None if cgroup is None else cgroup.read()
+                if reading is not None:
+                    self._usage = _counted(reading, self._usage)
+                    self._killed_for_memory = self._killed_for_memory or reading.killed
+                if time.monotonic() >= engine_at:  # it has to be heard from in any case
+                    engine_at = time.monotonic() + SAMPLE_SECONDS
+                    self._ask_engine(told=reading is not None)
                 failing_since = None
             except FAILURES:
                 failing_since = failing_since or time.monotonic()
                 if time.monotonic() - failing_since > LOST_SECONDS and not self._engine.answers():
                     self._lost = self._lost or lost()
+            if self._ended.wait(pause):
+                return
+
+    def _cgroup(self) -> Cgroup | None:
+        """The container's control group, where this machine's kernel keeps it."""
+        with contextlib.suppress(*FAILURES):
+            pid = int(self._engine.client.api.inspect_container(self._id)["State"]["Pid"])
+            return Cgroup.of(pid, self._id) if pid else None
+        return None
+
+    def _ask_engine(self, *, told: bool) -> None:
+        """What the container uses, unless the kernel has `told` it; raises when the engine doesn't answer."""
+        if told:
+            self._engine.client.ping()
+        else:
+            self._usage = _usage(self._engine.client.api.stats(self._id, stream=False, one_shot=True), self._usage)
 
     # -- how it ended ------------------------------------------------------------------------------------------
 
@@ -132,10 +164,12 @@ class ContainerRank:
         self._was_full = self._was_full or self._output.full()
         code, signal_number = _told(state["ExitCode"], last_words(tail))
         reason = None
-        if state.get("OOMKilled"):
+        if self._ran_out(state):
             self._usage = Usage(self._usage.cpu_seconds, self._usage.memory_mib, self._box.memory_mib)
             reason = over_memory(self._box.memory_mib)
             self._child_killed = code == 0
+        elif signal_number == KILL and not self._signalled and not self._interrupted:
+            self._unexplained = True
         elif code in {126, 127} and (UNSTARTED.encode() in tail or _NOT_STARTED.search(tail)):
             why = _("it isn't there") if code == 127 else _("it can't be executed")
             text = _("The command {name} can't be started: {reason}")
@@ -151,10 +185,14 @@ class ContainerRank:
         until = time.monotonic() + LATE_SECONDS
         while True:
             state: dict[str, Any] = self._engine.client.api.inspect_container(self._id)["State"]
-            unexplained = state["ExitCode"] == _SIGNAL_BASE + signal.SIGKILL and not self._signalled
-            if state.get("OOMKilled") or not unexplained or time.monotonic() > until:
+            unexplained = state["ExitCode"] == _SIGNAL_BASE + KILL and not self._signalled
+            if self._ran_out(state) or not unexplained or time.monotonic() > until:
                 return state
             time.sleep(LATE_SECONDS / 10)
+
+    def _ran_out(self, state: dict[str, Any]) -> bool:
+        """Whether a process was ended for memory, by any of those who may say so."""
+        return bool(state.get("OOMKilled")) or self._id in self._engine.out_of_memory or self._killed_for_memory
 
     def _full(self) -> Reason:
         text = _("The job filled its output: {limit} MiB may be under results/.")
@@ -167,6 +205,9 @@ class ContainerRank:
             found.append(text.format(limit=self._box.memory_mib))
         if self._was_full and (self._exit is None or self._exit.reason != self._full()):
             found.append(self._full().message)
+        if self._unexplained and self._usage.max_memory_mib * 2 >= self._box.memory_mib:
+            text = _("The job may have been killed for memory, which engines don't always tell. It has {limit} MiB.")
+            found.append(text.format(limit=self._box.memory_mib))
         return found
 
     # -- Running -----------------------------------------------------------------------------------------------
@@ -194,7 +235,7 @@ class ContainerRank:
         return []
 
     def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
+        self._signal(TERM)
 
     def alive(self) -> bool:
         return not self._ended.is_set()
@@ -205,7 +246,7 @@ class ContainerRank:
         if self._words is not None and not self._ended.is_set():
             self._words.close()
         while not self._ended.is_set() and time.monotonic() < until and self._lost is None:
-            self._signal(signal.SIGKILL)
+            self._signal(KILL)
             if not self._ended.wait(1.0):
                 self._hurry()
         return self._ended.is_set() and self._lost is None
@@ -215,11 +256,11 @@ class ContainerRank:
         with contextlib.suppress(*FAILURES):
             self._engine.client.api.update_container(self._id, cpu_quota=-1)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: int) -> None:
         if not self._ended.is_set():
             self._signalled = True
             with contextlib.suppress(*FAILURES):
-                self._engine.client.api.kill(self._id, number.value)
+                self._engine.client.api.kill(self._id, number)
 
     def collect(self, check: Callable[[], object]) -> Collected:
         if self._lost is not None or not self._ended.is_set():
@@ -257,8 +298,13 @@ def _told(exit_code: int, words: tuple[str, str] | None) -> tuple[int | None, in
     signal then, as in every shell.
     """
     number = exit_code - _SIGNAL_BASE
-    by_signal = 0 < number < signal.NSIG and words != ("status", str(exit_code))
+    by_signal = 0 < number <= LAST_SIGNAL and words != ("status", str(exit_code))
     return (None, number) if by_signal else (exit_code, None)
+
+
+def _counted(reading: Reading, before: Usage) -> Usage:
+    used = -(-max(0, reading.memory) // (1 << 20))
+    return Usage(round(max(before.cpu_seconds, reading.cpu_seconds), 2), used, max(before.max_memory_mib, used))
 
 
 def _usage(stats: dict[str, Any], before: Usage) -> Usage:

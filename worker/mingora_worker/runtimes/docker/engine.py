@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -36,9 +38,15 @@ class EngineProblem(MingoraError):
 
 
 class Engine:
-    """A Docker Engine that answers. Calls of all threads go through `client`."""
+    """A Docker Engine that answers. Calls of all threads go through `client`.
 
-    def __init__(self) -> None:
+    It is listened to: `interrupted` says whether it went away since, for however short a time, `out_of_memory` has the
+    ids of `label`'s containers of which it said that memory ran out.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.interrupted = False
+        self.out_of_memory: set[str] = set()
         self.client = connect()
         try:
             self.info: dict[str, Any] = self.client.info()
@@ -51,6 +59,21 @@ class Engine:
                 _("The container engine {version} is too old.").format(version=self.version),
                 hint=_("Docker Engine 20.10 or newer is needed."),
             )
+
+        self._events = self.client.events(decode=True, filters={"label": label})
+        threading.Thread(target=self._listen, name="engine", daemon=True).start()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(*FAILURES, ValueError, AttributeError):  # what is closed meanwhile fails in many ways
+            for event in self._events:
+                if event.get("Action") == "oom":
+                    self.out_of_memory.add(str(event.get("id") or (event.get("Actor") or {}).get("ID")))
+        self.interrupted = True
+
+    def close(self) -> None:
+        with contextlib.suppress(*FAILURES, ValueError, AttributeError):
+            self._events.close()
+        self.client.close()
 
     @property
     def options(self) -> set[str]:

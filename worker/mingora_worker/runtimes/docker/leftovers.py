@@ -40,6 +40,10 @@ def worker_label(root: Path) -> str:
     return found
 
 
+def label_of(worker: str) -> str:
+    return f"{WORKER}={worker}"
+
+
 def clear(
     engine: Engine, root: Path, worker: str, console: Console, check: Callable[[], object] = lambda: None
 ) -> None:
@@ -62,7 +66,7 @@ def remove_all(engine: Engine, worker: str, check: Callable[[], object] = lambda
     Nothing is left when it returns. Raises `Lost`, `APIError`, what `check` raises.
     """
     api = engine.client.api
-    wanted = {"label": f"{WORKER}={worker}"}
+    wanted = {"label": label_of(worker)}
     removed: list[str] = []
     while containers := engine.call(lambda: api.containers(all=True, filters=wanted), check):
         removed += [name.lstrip("/") for found in containers for name in found["Names"][:1]]

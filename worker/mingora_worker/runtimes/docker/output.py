@@ -90,6 +90,12 @@ def need_room(folder: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(folder))
 
 
+def give(path: Path, place: Place) -> None:
+    """Makes it the container's user's, where files belong to numbers (not on Windows)."""
+    if hasattr(os, "chown"):
+        os.chown(path, place.uid, place.gid)
+
+
 def copy_preset(place: Place, target: Path) -> None:
     """Copies the project's own results, which belong to the job's user then. Raises `OutputFull`."""
     try:
@@ -100,7 +106,7 @@ def copy_preset(place: Place, target: Path) -> None:
             else:
                 shutil.copyfile(source, path)
                 path.chmod(source.stat().st_mode & 0o700 | 0o600)
-            os.chown(path, place.uid, place.gid)
+            give(path, place)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise preset_too_large(place) from error

@@ -60,7 +60,7 @@ class TmpfsOutput:
     def full(self) -> bool:
         """Seen through the holder's process where that is on this machine, and else only when collected."""
         if not self._full and self._seen is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, AttributeError):  # Windows has no such call
                 info = os.statvfs(self._seen)
                 ours = info.f_blocks * info.f_frsize == whole_pages(self._place.limit_bytes)
                 self._full = ours and 0 in (info.f_bavail, info.f_favail)

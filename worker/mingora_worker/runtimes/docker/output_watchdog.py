@@ -11,7 +11,16 @@ from pathlib import Path
 from docker.types import Mount
 
 from mingora_worker.results import Collected, collect
-from mingora_worker.runtimes.docker.output import FOLDER, SPARE_BYTES, Place, bind, copy_preset, most_bytes, need_room
+from mingora_worker.runtimes.docker.output import (
+    FOLDER,
+    SPARE_BYTES,
+    Place,
+    bind,
+    copy_preset,
+    give,
+    most_bytes,
+    need_room,
+)
 from mingora_worker.state import remove_tree
 
 # After counting there is a pause of as many times what it took.
@@ -31,7 +40,7 @@ class WatchdogOutput:
         need_room(place.folder, place.limit_bytes)
         self._folder.mkdir(0o700)
         try:
-            os.chown(self._folder, place.uid, place.gid)
+            give(self._folder, place)
             copy_preset(place, self._folder)
         except BaseException:
             self.close()

@@ -50,11 +50,11 @@ class DockerRuntime:
         self._gpu_index = gpu_index
         self._cluster_network = cluster_network
         self._console = console
-        self._engine = Engine()
+        self._worker = leftovers.worker_label(root)
+        self._engine = Engine(leftovers.label_of(self._worker))
         self._user = choose(rootless="rootless" in self._engine.options)
         self._allowance = allowance.within(self._engine.info)
         self._planned: dict[str, Limits] = {}
-        self._worker = leftovers.worker_label(root)
         self._image = ""
         self._make: Callable[[Place], Output] | None = None
         self._piped = False
@@ -75,11 +75,11 @@ class DockerRuntime:
     def prepare(self, check: Callable[[], object] = lambda: None) -> None:
         """Fetches the image and proves on this engine that a container holds. Raises `EngineProblem`."""
 
-        def progress(_status: str) -> None:
-            check()
+        def progress(text: str) -> None:
+            self._console.event("pull", text)
 
         self._console.event("image", _("Looking for the image {image} …").format(image=self.reference))
-        self._image = image.fetch(self._engine, self.reference, progress)
+        self._image = image.fetch(self._engine, self.reference, progress, check)
         place = canary.Trial(self._engine, self._image, self._root, self._user, self._labels("canary", ""))
         proof = canary.prove(place, self._gpu_index, check)
         self._make = proof.make
@@ -91,10 +91,11 @@ class DockerRuntime:
 
     def close(self) -> None:
         self._user.release()
-        self._engine.client.close()
+        self._engine.close()
 
     def problem(self) -> str | None:
         """The engine has to answer and nothing of a former job may be left; one that was away has to prove itself."""
+        self._away = self._away or self._engine.interrupted
         if not self._engine.answers():
             self._away = True
             return _("The container engine doesn't answer.")
@@ -102,7 +103,9 @@ class DockerRuntime:
             if self._unclear or self._away:
                 self.clear()
             if self._away:
-                self._engine = Engine()
+                self._engine.close()
+                self._engine = Engine(leftovers.label_of(self._worker))
+                self._allowance = self._allowance.within(self._engine.info)
                 self.prepare()
         except (EngineProblem, Lost) as error:
             return error.message
