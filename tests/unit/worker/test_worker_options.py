@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from mingora.errors import UsageProblem
 from mingora_worker.config import parse
+from mingora_worker.offering import needs_docker_package
 
 ROOT = ["--root", "work"]
 
@@ -79,3 +81,12 @@ def test_usage_errors_exit_with_2(arguments: list[str], capsys: pytest.CaptureFi
 def test_a_host_name_over_the_limit_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "h" * 300)
     assert parse(ROOT).name == "h" * 100
+
+
+@pytest.mark.req("WORK-7")
+def test_the_missing_package_is_installed_for_the_python_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "docker", None)
+    monkeypatch.setattr(sys, "executable", "/opt/my tools/bin/python")
+    with pytest.raises(UsageProblem) as refused:
+        needs_docker_package()
+    assert "'/opt/my tools/bin/python' -m pip install 'docker>=7.1'" in (refused.value.hint or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -69,8 +70,9 @@ class DockerRuntime:
     def tell_unreadable(self, names: Mapping[str, Path]) -> None:
         """Warns of local data that a job in a container could only fail to read."""
         for name in data.unreadable(names, self._user):
-            text = _("--data {name}: jobs run as user {user}, who may not read it.")
-            self._console.event("data_unreadable", text.format(name=name, user=self._user), data=name)
+            text = _("--data {name}: jobs run as user {user}, who may not read it. Try: chmod -R o+rX {path}")
+            text = text.format(name=name, user=self._user, path=shlex.quote(str(names[name])))
+            self._console.event("data_unreadable", text, data=name)
 
     def prepare(self, check: Callable[[], object] = lambda: None) -> None:
         """Fetches the image and proves on this engine that a container holds. Raises `EngineProblem`."""
