@@ -82,6 +82,18 @@ def test_an_engine_that_crashes_and_comes_back_ends_its_jobs_as_lost(
     after = submit(platform, "echo again")
     assert end(platform, after) == ("succeeded", None, 0)
     assert worker.process.poll() is None
+    assert len(worker.named("isolation")) == 2  # it was proved anew, although it answered whenever it was asked
+
+
+@pytest.mark.req("WORK-7")
+def test_an_engine_that_restarts_while_nothing_runs_is_proved_anew(
+    second: SecondEngine, platform: FakePlatform, workers: Workers
+) -> None:
+    worker = workers.waiting(platform, changed=HASTY)
+    second.kill()
+    second.start()
+    assert end(platform, submit(platform, "echo after")) == ("succeeded", None, 0)
+    platform.wait(lambda: len(worker.named("isolation")) == 2)
 
 
 @pytest.mark.req("WORK-7")
