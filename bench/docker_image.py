@@ -44,12 +44,18 @@ def pinned(folder: Path, processes: Processes) -> Iterator[str]:
 
 
 def _base() -> str:
-    """The platform's base image: the one that BASE_IMAGE names, as for compose, or else compose.yaml's own."""
+    """The platform's base image: BASE_IMAGE's as for compose, one that deploy/offline/build.sh made, or compose.yaml's."""
+    made = _docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "mingora-offline/base").split()
     found = re.search(r"\$\{BASE_IMAGE:-([^}]+)\}", (REPOSITORY / "compose.yaml").read_text())
     assert found is not None
-    image = os.environ.get("BASE_IMAGE") or found[1]
+    image = os.environ.get("BASE_IMAGE") or (made[0] if made else found[1])
     if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode != 0:
-        _docker("pull", "--quiet", image)
+        try:
+            _docker("pull", "--quiet", image)
+        except subprocess.CalledProcessError as error:
+            raise SystemExit(
+                f"{image} can't be pulled; deploy/offline/build.sh makes one, or name one by BASE_IMAGE"
+            ) from error
     return image
 
 
