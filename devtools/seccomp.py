@@ -113,11 +113,10 @@ GROUPS = (
         write writev""",
     ),
     Group(
-        "waiting and pipes: event loops, data loaders, subprocesses; io_* is the older asynchronous I/O of libaio",
+        "waiting and pipes: event loops, data loaders, subprocesses",
         ALLOW,
-        """epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 io_cancel
-        io_destroy io_getevents io_pgetevents io_setup io_submit pipe pipe2 poll ppoll pselect6 select signalfd
-        signalfd4 splice tee""",
+        """epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 pipe pipe2 poll
+        ppoll pselect6 select signalfd signalfd4 splice tee""",
     ),
     Group(
         "memory of one's own, shared with one's children or in this container's IPC namespace",
@@ -185,6 +184,11 @@ GROUPS = (
         io_uring_register io_uring_setup landlock_add_rule landlock_create_ruleset landlock_restrict_self listmount
         listxattrat lsm_get_self_attr lsm_list_modules lsm_set_self_attr map_shadow_stack memfd_secret mseal
         open_tree_attr pkey_alloc pkey_free pkey_mprotect process_mrelease removexattrat setxattrat statmount""",
+    ),
+    Group(
+        "libaio's asynchronous I/O: the machine has one number of requests for everybody, which a job could use up",
+        ABSENT,
+        "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit",
     ),
     Group("fchmodat2: glibc then uses fchmodat; Docker 20.10 and libseccomp 2.5 don't have it", ABSENT, "fchmodat2"),
     Group(

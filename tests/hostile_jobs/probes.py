@@ -141,7 +141,8 @@ PROBES = (
         "fanotify_init", "quotactl", "settimeofday", "adjtimex", "move_pages", "mbind", "vhangup", "pidfd_getfd",
         "process_madvise", "move_mount", "open_tree", "fsopen", "fsmount", "mount_setattr", "iopl", "ioperm",
         "modify_ldt", "lookup_dcookie"),
-    *_syscalls("ENOSYS", "io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "mq_open", "msgget"),
+    *_syscalls("ENOSYS", "io_setup", "io_submit", "io_uring_setup", "io_uring_enter", "io_uring_register", "clone3"),
+    *_syscalls("ENOSYS", "mq_open", "msgget"),
     # The network.
     Probe("interfaces", "[n for _, n in socket.if_nameindex() if open(f'/sys/class/net/{n}/operstate').read() != DOWN]",
         "['lo']"),

@@ -117,7 +117,7 @@ class Worker:
 
     def _has_room(self) -> bool:
         """Looks at disk and runtimes, and tells the platform and the person when that changes anything."""
-        problems = (runtime.problem() for runtime in self._runtimes.values())
+        problems = (runtime.problem(self._check) for runtime in self._runtimes.values())
         problem = self._disk.problem() or next(filter(None, problems), None)
         if problem is None and self._registrar.outdated:  # the engine had to prove itself anew, and is another now
             self._enter(self._registrar.begin())

@@ -145,5 +145,5 @@ class Runtime(Protocol):
     def start(self, launch: Launch) -> Running:
         """Raises `StartFailed`, `Lost`."""
 
-    def problem(self) -> str | None:
-        """Why no job can be run now, in words for people."""
+    def problem(self, check: Callable[[], object]) -> str | None:
+        """Why no job can be run now, in words for people. `check` is called while that is found out, and may raise."""

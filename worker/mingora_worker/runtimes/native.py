@@ -40,7 +40,7 @@ class NativeRuntime:
     def isolation(self, grant: Grant) -> Isolation:  # noqa: ARG002 (a native job has all rights of the account)
         return Isolation()
 
-    def problem(self) -> str | None:
+    def problem(self, check: Callable[[], object]) -> str | None:  # noqa: ARG002
         return None
 
     def start(self, launch: Launch) -> NativeProcess:

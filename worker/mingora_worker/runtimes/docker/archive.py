@@ -15,7 +15,7 @@ from typing import IO, cast
 
 from mingora.manifest import LocalFile
 from mingora_worker.results import MAX_ENTRIES, MAX_FILES, Collected, TooManyFiles
-from mingora_worker.runtimes.docker.output import OutputFailed
+from mingora_worker.runtimes.docker.output import OutputFailed, need_room
 from mingora_worker.texts import _
 
 BLOCK = 256 * 1024
@@ -149,6 +149,7 @@ class _Taking:
         if path in self._names:
             raise tarfile.ReadError(_("a name comes twice"))
         self._names.add(path)
+        need_room(self._spool, stored)
         source = self._spool / str(len(files))
         digest = self._store(archive, member, source)
         info = source.stat()

@@ -23,7 +23,7 @@ from mingora_worker.results import TooManyFiles
 from mingora_worker.runtimes.docker import outputs, settings
 from mingora_worker.runtimes.docker.attached import READ_BYTES, Attached
 from mingora_worker.runtimes.docker.create import create, share
-from mingora_worker.runtimes.docker.engine import FAILURES, Engine, EngineProblem, explanation
+from mingora_worker.runtimes.docker.engine import ENGINE_FAILURES, FAILURES, Engine, EngineProblem, explanation, lost
 from mingora_worker.runtimes.docker.output import Output, OutputFailed, Place
 from mingora_worker.runtimes.docker.output_watchdog import WatchdogOutput
 from mingora_worker.runtimes.docker.outputs import KINDS, Kind
@@ -114,6 +114,8 @@ def prove(trial: Trial, gpu_index: int | None, check: Callable[[], object]) -> P
         raise EngineProblem(
             _("The engine can't run a container: {reason}").format(reason=explanation(error))
         ) from error
+    except ENGINE_FAILURES as error:
+        raise lost() from error
     except (OutputFailed, TooManyFiles, OSError) as error:
         raise EngineProblem(_("The output can't be made: {reason}").format(reason=error)) from error
     finally:

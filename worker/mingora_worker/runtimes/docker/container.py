@@ -109,7 +109,7 @@ class ContainerRank:
                 self._exit = self._read_exit()
                 break
             except FAILURES as error:
-                if is_answer(error):
+                if isinstance(error, NotFound):
                     text = _("The container was removed from outside.")
                     self._exit = Exit(None, KILL, Reason("engine_lost", text))
                     break
@@ -122,6 +122,8 @@ class ContainerRank:
     def _look(self) -> None:
         """Keeps what the container uses, and whether its output is full."""
         cgroup, failing_since, engine_at = self._cgroup(), None, 0.0
+        if cgroup is not None:
+            cgroup.limit_sockets(self._box.memory_mib << 20)
         pause = KERNEL_SECONDS if cgroup else SAMPLE_SECONDS
         while True:
             try:
@@ -170,8 +172,10 @@ class ContainerRank:
             self._child_killed = code == 0
         elif signal_number == KILL and not self._signalled and not self._interrupted:
             self._unexplained = True
-        elif code in {126, 127} and (UNSTARTED.encode() in tail or _NOT_STARTED.search(tail)):
-            why = _("it isn't there") if code == 127 else _("it can't be executed")
+        elif self._never_began(code, tail):
+            why = {127: _("the image doesn't have it"), 126: _("it can't be executed")}.get(
+                code or 0, _("its words are too long")
+            )
             text = _("The command {name} can't be started: {reason}")
             reason = Reason("command_not_found", text.format(name=self._launch.command[0], reason=why))
         elif self._was_full:
@@ -179,6 +183,12 @@ class ContainerRank:
         elif self._interrupted and signal_number is not None and not self._signalled:
             reason = Reason("engine_lost", _("The container engine was stopped, and the job with it."))
         return Exit(code, signal_number, reason if code != 0 else None)
+
+    def _never_began(self, code: int | None, tail: bytes) -> bool:
+        """Whether the shell or init says so; a job whose output isn't in the pipe could say it as well."""
+        if self._pipe is None and code not in {126, 127}:
+            return False
+        return code != 0 and bool(UNSTARTED.encode() in tail or _NOT_STARTED.search(tail))
 
     def _state(self) -> dict[str, Any]:
         """The container's last state. That memory ran out may be written into it a little after its end."""

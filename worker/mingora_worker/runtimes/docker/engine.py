@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -130,8 +132,19 @@ def lost() -> Lost:
     return Lost(text.format(seconds=round(LOST_SECONDS)))
 
 
+def _remedy(error: Exception) -> str:
+    said = str(error).lower()
+    if "paramiko" in said:
+        command = shlex.join([sys.executable, "-m", "pip", "install", "docker[ssh]"])
+        return _("DOCKER_HOST=ssh://… needs one more package: {command}").format(command=command)
+    over_tls = isinstance(error, docker.errors.TLSParameterError)
+    if over_tls or any(word in said for word in ("certificate", "ssl", "https server")):
+        return _("Over TLS: DOCKER_TLS_VERIFY=1, and DOCKER_CERT_PATH, the folder with ca.pem, cert.pem and key.pem.")
+    return _("Start Docker, let this account use it (the group docker), or name the engine by DOCKER_HOST.")
+
+
 def unreachable(error: Exception) -> EngineProblem:
     return EngineProblem(
         _("No container engine answers: {reason}").format(reason=explanation(error)),
-        hint=_("Start Docker, let this account use it (the group docker), or name the engine by DOCKER_HOST."),
+        hint=_remedy(error),
     )

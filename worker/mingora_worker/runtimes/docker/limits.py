@@ -67,11 +67,11 @@ class Allowance:
         return Limits(memory, cpus, pids, self._output(memory), OUTPUT_INODES)
 
     def _output(self, memory_mib: int) -> int:
-        if self.output_in_memory:
-            return max(LEAST_OUTPUT_BYTES, memory_mib * MIB // 2)
         room = shutil.disk_usage(self.root).free
         most = int(room * DISK_SHARE)
         if self.max_disk is not None:
             most = int(min(room, self.max_disk - folder_bytes(self.root)) * GIVEN_SHARE)
+        if self.output_in_memory:  # and on the disk once it is collected
+            most = min(room // 2 if self.max_disk is None else most, memory_mib * MIB // 2)
         most = min(MOST_OUTPUT_BYTES, most)
         return max(LEAST_OUTPUT_BYTES, most // MIB * MIB)

@@ -20,7 +20,7 @@ from docker.types import LogConfig, Mount
 
 from mingora_worker.results import Collected
 from mingora_worker.runtimes.docker.archive import BLOCK, PAGE_BYTES, Contents, take, whole_pages
-from mingora_worker.runtimes.docker.engine import FAILURES, explanation, is_answer
+from mingora_worker.runtimes.docker.engine import CALL_SECONDS, FAILURES, explanation, is_answer
 from mingora_worker.runtimes.docker.output import OutputFailed, Place, preset_entries, preset_too_large
 from mingora_worker.state import remove_tree
 from mingora_worker.texts import _
@@ -151,8 +151,12 @@ class TmpfsOutput:
         if self._holder is None:
             raise OutputFailed(_("The output is closed."))
         try:
-            chunks, _about = self._holder.get_archive(INSIDE, chunk_size=BLOCK)
-            return take(chunks, self._spool, self._place.limit_bytes, check)
+            # By hand: the SDK's own call gives no answer to close, and an open one keeps the holder from being removed.
+            api = self._place.engine.api
+            url = f"{api.base_url}/v{api.api_version}/containers/{self._holder.id}/archive"
+            with contextlib.closing(api.get(url, params={"path": INSIDE}, stream=True, timeout=CALL_SECONDS)) as answer:
+                answer.raise_for_status()
+                return take(answer.iter_content(BLOCK), self._spool, self._place.limit_bytes, check)
         except FAILURES as error:
             if is_answer(error):
                 text = _("The engine can't read the results: {reason}")

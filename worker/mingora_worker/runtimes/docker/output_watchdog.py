@@ -76,7 +76,10 @@ def exceeds(folder: Path, limit_bytes: int, limit_inodes: int) -> bool:
         try:
             with os.scandir(pending.pop()) as entries:
                 for entry in entries:
-                    info = entry.stat(follow_symlinks=False)
+                    try:
+                        info = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue  # the job removed it meanwhile
                     left -= info.st_blocks * 512
                     inodes -= 1
                     if left <= 0 or inodes <= 0:

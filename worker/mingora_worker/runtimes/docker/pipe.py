@@ -12,6 +12,7 @@ import os
 import select
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,8 @@ NAME = "pipe"
 # As in a pipeline, some more may wait than what is being read.
 PIPE_BYTES = 1 << 20
 LOOK_SECONDS = 1.0
+SMALL_BYTES = 4096
+GATHER_SECONDS = 0.005
 
 
 class PipeOutput:
@@ -26,6 +29,7 @@ class PipeOutput:
 
     def __init__(self, folder: Path, ended: Callable[[], bool]) -> None:
         self._ended = ended
+        self._dribbles = False
         self.passed = 0
         """Bytes read so far."""
         path = folder / NAME
@@ -57,10 +61,13 @@ class PipeOutput:
         """Up to `size` bytes, at least one; none at the end."""
         while True:
             ended = self._ended()
+            if self._dribbles:
+                time.sleep(GATHER_SECONDS)  # one reading takes what a crowd of small writes leaves meanwhile
             data = self._waiting(size)
             if data is None and not ended:
                 self._poll.poll(LOOK_SECONDS * 1000)
                 continue
+            self._dribbles = data is not None and len(data) < SMALL_BYTES
             self.passed += len(data or b"")
             return data or b""
 

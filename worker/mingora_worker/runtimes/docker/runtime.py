@@ -18,7 +18,7 @@ from mingora_worker.runtimes.base import Isolation, Launch, Lost, StartFailed
 from mingora_worker.runtimes.docker import canary, data, image, leftovers, settings
 from mingora_worker.runtimes.docker.container import ContainerRank
 from mingora_worker.runtimes.docker.create import share
-from mingora_worker.runtimes.docker.engine import Engine, EngineProblem, explanation
+from mingora_worker.runtimes.docker.engine import ENGINE_FAILURES, Engine, EngineProblem, explanation, lost
 from mingora_worker.runtimes.docker.limits import Allowance, Limits
 from mingora_worker.runtimes.docker.output import Output, OutputFailed, OutputFull, Place
 from mingora_worker.runtimes.docker.pipe import NAME as PIPE_NAME
@@ -95,24 +95,35 @@ class DockerRuntime:
         self._user.release()
         self._engine.close()
 
-    def problem(self) -> str | None:
+    def problem(self, check: Callable[[], object]) -> str | None:
         """The engine has to answer and nothing of a former job may be left; one that was away has to prove itself."""
         self._away = self._away or self._engine.interrupted
         if not self._engine.answers():
             self._away = True
             return _("The container engine doesn't answer.")
         try:
+            self._away = self._away or not self._has_image()
             if self._unclear or self._away:
-                self.clear()
+                self.clear(check)
             if self._away:
                 self._engine.close()
                 self._engine = Engine(leftovers.label_of(self._worker))
                 self._allowance = self._allowance.within(self._engine.info)
-                self.prepare()
+                self.prepare(check)
         except (EngineProblem, Lost) as error:
             return error.message
+        except ENGINE_FAILURES as error:
+            return explanation(error)
         self._away = False
         return None
+
+    def _has_image(self) -> bool:
+        """Whether nobody has removed the image meanwhile: it is fetched again then, and not job after job lost."""
+        try:
+            self._engine.client.images.get(self._image)
+        except NotFound:
+            return False
+        return True
 
     def isolation(self, grant: Grant) -> Isolation:
         limits = self._allowance.limits(grant.spec.get("resources") or {})
@@ -144,7 +155,12 @@ class DockerRuntime:
         # What the platform was told, although the room on the disk may be another by now.
         limits = self._planned.pop(launch.grant.lease_id, None) or self._allowance.limits(launch.resources)
         share(launch.folder.project, self._user)
-        (launch.folder.project / FOLDER).mkdir(exist_ok=True)
+        try:
+            (launch.folder.project / FOLDER).mkdir(exist_ok=True)
+        except FileExistsError as error:
+            raise StartFailed(
+                _("The project's own {name} is no folder.").format(name=FOLDER), "worker_error"
+            ) from error
         labels = self._labels(launch.grant.lease_id, launch.grant.job_id)
         output = self._output(launch, limits, labels)
         try:
@@ -178,6 +194,9 @@ class DockerRuntime:
             raise StartFailed(error.message, "output_limit") from error
         except OutputFailed as error:
             raise StartFailed(error.message, "worker_error") from error
+        except ENGINE_FAILURES as error:
+            self._left()  # what was asked for may come to be when the engine is back
+            raise lost() from error
 
     def _box(self, launch: Launch, limits: Limits, labels: Mapping[str, str], output: Output) -> settings.Box:
         wanted = {name: launch.data[name] for name in launch.grant.spec.get("data") or []}
@@ -211,6 +230,9 @@ class DockerRuntime:
         except APIError as error:
             text = _("The engine can't start the container: {reason}").format(reason=explanation(error))
             raise StartFailed(text, "worker_error") from error
+        except ENGINE_FAILURES as error:
+            self._left()
+            raise lost() from error
 
     def _left(self) -> None:
         """A rank couldn't be ended for certain: nothing is claimed before the engine shows that it is gone."""

@@ -135,7 +135,7 @@ HARDENINGS: dict[str, Callable[[Box], dict[str, Any]]] = {
     "shm": lambda box: {"shm_size": box.scratch_mib * MIB},
     "nofile": lambda _box: _ulimit("nofile", OPEN_FILES),
     "core": lambda _box: _ulimit("core", 0),
-    "fsize": lambda box: _ulimit("fsize", box.output_bytes),
+    "fsize": lambda box: _ulimit("fsize", max(box.output_bytes, box.scratch_mib * MIB)),
     "memlock": lambda _box: _ulimit("memlock", LOCKED_BYTES),
     "msgqueue": lambda _box: _ulimit("msgqueue", 0),
     "project": lambda box: _bind(box.project, PROJECT),
