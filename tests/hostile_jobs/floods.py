@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from docker_runtime import AS_ROOT
+
 from hostile_jobs import FULL, Job, killed, with_memory
 
 _FORKS = """
@@ -56,6 +58,23 @@ FLOODS = (
             os.write(os.memfd_create(str(number)), bytes(1 << 20))
         print("survived")
         """, killed(9, "memory_exceeded")),
+    # Unlimited it would be half a gigabyte.
+    Job("buffers of sockets", """
+        import socket, time
+        def held():
+            line = next(line for line in open("/proc/net/sockstat") if line.startswith("UDP:"))
+            return int(line.split()[-1]) * 4096
+        time.sleep(0.3)
+        before, taking = held(), []
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for _ in range(2500):
+                taker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                taker.bind(("127.0.0.1", 0))
+                taking.append(taker)
+                for _ in range(4):
+                    sender.sendto(bytes(50000), taker.getsockname())
+        print(held() - before < 110 << 20)
+        """, says="True\n" if AS_ROOT else "(True|False)\n"),
     Job("shared memory and /tmp together", """
         for number in range(40):
             for folder in "/dev/shm", "/tmp":

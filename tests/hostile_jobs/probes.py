@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from docker_runtime import ENTRY_MARK, HEALTH_MARK, ROOT_CAT
+from docker_runtime import ENTRY_MARK, HEALTH_MARK, MEMORY_MIB, ROOT_CAT
 from seccomp_support import numbers
 
 from hostile_jobs import SUCCEEDED, Job
@@ -109,7 +109,7 @@ PROBES = (
     Probe("a better score", "os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), b'-1')", "EACCES"),
     Probe("a better score for init", "os.write(os.open('/proc/1/oom_score_adj', os.O_WRONLY), b'-1')", "EACCES"),
     *(Probe(f"limit of {name}", f"resource.getrlimit(resource.RLIMIT_{name})", str((most, most))) for name, most in {
-        "CORE": 0, "NOFILE": 16_384, "FSIZE": 16 << 20, "MEMLOCK": 8 << 20}.items()),
+        "CORE": 0, "NOFILE": 16_384, "FSIZE": MEMORY_MIB // 2 << 20, "MEMLOCK": 8 << 20}.items()),
     Probe("limit of queues", "[e.split()[3:5] for e in open('/proc/self/limits') if 'msgq' in e]", "[['0', '0']]"),
     Probe("its share of processors", "share()", "1.0"),
     Probe("more processor time", "os.nice(-5)", ("EPERM", "EACCES")),
