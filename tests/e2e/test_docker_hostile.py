@@ -143,3 +143,13 @@ def test_how_it_is_started_changes_nothing(
     assert ran.end == end, ran.outcome.message
     assert re.fullmatch(says, ran.text), ran.text
     assert ran.left == []
+
+
+def test_words_that_no_kernel_takes_are_told(runtime: DockerRuntime) -> None:
+    ran = run(runtime, ["echo", "x" * 200_000])
+    assert ran.end[0] == "command_not_found" and "too long" in ran.outcome.message, ran.outcome.message
+
+
+def test_a_file_in_the_place_of_results_is_told(runtime: DockerRuntime) -> None:
+    ran = run(runtime, ["true"], files={"results": "a file"})
+    assert ran.end[0] == "worker_error" and ran.outcome.message == "The project's own results is no folder."

@@ -96,6 +96,18 @@ def test_a_worker_with_an_image_alone_takes_docker_jobs_only(scene: Scene, image
     assert end(scene.platform, native)[:2] == ("failed", "worker_error")
 
 
+@pytest.mark.req("WORK-7")
+def test_an_image_that_somebody_removed_is_fetched_again(
+    registry: Registry, client: docker.DockerClient, platform: FakePlatform, tmp_path: Path
+) -> None:
+    """A worker without it would take job after job, and lose them all."""
+    own = registry.image("removed", ["LABEL whose=a-test"])
+    with docker_workers(tmp_path, own) as workers:
+        workers.waiting(platform)
+        client.images.remove(own, force=True)
+        assert end(platform, submit(platform, "echo here")) == ("succeeded", None, 0)
+
+
 @pytest.mark.req("WORK-1", "WORK-7")
 def test_both_options_together_run_both_kinds_of_jobs(platform: FakePlatform, workers: Workers) -> None:
     native = platform.submit(["sh", "-c", "ls /mingora"])

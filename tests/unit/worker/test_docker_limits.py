@@ -45,3 +45,5 @@ def test_an_output_in_memory_is_half_of_the_jobs(tmp_path: Path) -> None:
 
     in_memory = replace(allowance(tmp_path), output_in_memory=True)
     assert in_memory.limits({"memoryMiB": 100}).output_bytes == 50 * MIB
+    within = replace(allowance(tmp_path, max_disk=60 * MIB), output_in_memory=True)
+    assert within.limits({"memoryMiB": 1_000}).output_bytes == 30 * MIB  # it is on the disk once it is collected

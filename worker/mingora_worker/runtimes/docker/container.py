@@ -45,7 +45,7 @@ WORDS_SECONDS = 2.0
 MOST_WORDS = 1 << 20
 LATE_SECONDS = 0.5
 _SIGNAL_BASE = 128
-_NOT_STARTED = re.compile(rb"\[FATAL tini \(\d+\)\] exec ")
+_NOT_STARTED = re.compile(rb"\[FATAL tini \(\d+\)\] exec |^exec [^\n]{1,100}: argument list too long", re.MULTILINE)
 
 
 class ContainerRank:

@@ -154,6 +154,7 @@ class DockerRuntime:
         assert self._make is not None, "prepare first"
         # What the platform was told, although the room on the disk may be another by now.
         limits = self._planned.pop(launch.grant.lease_id, None) or self._allowance.limits(launch.resources)
+        self._have_image()
         share(launch.folder.project, self._user)
         try:
             (launch.folder.project / FOLDER).mkdir(exist_ok=True)
@@ -174,6 +175,14 @@ class DockerRuntime:
             rank.close()
             raise
         return rank
+
+    def _have_image(self) -> None:
+        """Fetches an image that was removed since the claim was made."""
+        try:
+            if not self._engine.call(self._has_image):
+                self._image = image.fetch(self._engine, self.reference, lambda text: self._console.event("pull", text))
+        except EngineProblem as error:
+            raise StartFailed(error.message, "worker_error") from error
 
     def _output(self, launch: Launch, limits: Limits, labels: Mapping[str, str]) -> Output:
         assert self._make is not None
