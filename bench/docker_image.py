@@ -44,7 +44,7 @@ def pinned(folder: Path, processes: Processes) -> Iterator[str]:
 
 
 def _base() -> str:
-    """The platform's base image: BASE_IMAGE's as for compose, one that deploy/offline/build.sh made, or compose.yaml's."""
+    """The base image: BASE_IMAGE's as for compose, one that deploy/offline/build.sh made, or compose.yaml's own."""
     made = _docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "mingora-offline/base").split()
     found = re.search(r"\$\{BASE_IMAGE:-([^}]+)\}", (REPOSITORY / "compose.yaml").read_text())
     assert found is not None
