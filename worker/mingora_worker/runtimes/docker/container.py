@@ -44,6 +44,8 @@ WORDS_SECONDS = 2.0
 # Nothing but init has anything to say there when the job's output goes into the pipe.
 MOST_WORDS = 1 << 20
 LATE_SECONDS = 0.5
+# A call that waits for the job's end and breaks off later than this was being answered.
+ANSWERED_SECONDS = 1.0
 _SIGNAL_BASE = 128
 _NOT_STARTED = re.compile(rb"\[FATAL tini \(\d+\)\] exec |^exec [^\n]{1,100}: argument list too long", re.MULTILINE)
 
@@ -104,6 +106,7 @@ class ContainerRank:
     def _until_end(self) -> None:
         away_since: float | None = None
         while self._lost is None:
+            began = time.monotonic()
             try:
                 self._engine.client.api.wait(self._id, timeout=None)
                 self._exit = self._read_exit()
@@ -114,7 +117,8 @@ class ContainerRank:
                     self._exit = Exit(None, KILL, Reason("engine_lost", text))
                     break
                 self._interrupted = True
-                away_since = away_since or time.monotonic()
+                if away_since is None or time.monotonic() - began > ANSWERED_SECONDS:
+                    away_since = time.monotonic()  # it was there until now
                 if time.monotonic() - away_since > LOST_SECONDS and not self._engine.answers():
                     self._lost = lost()
                 time.sleep(RETRY_SECONDS)
