@@ -36,7 +36,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory, registry: Registry) -> Ite
 
 @pytest.mark.parametrize("job", FLOODS, ids=lambda job: job.name)
 def test_it_gets_no_more_than_its_share(runtime: DockerRuntime, job: Job) -> None:
-    job.check(job.run(runtime))
+    job.check(job.run_until_told(runtime))
 
 
 @pytest.mark.parametrize("job", ENDS, ids=lambda job: job.name)

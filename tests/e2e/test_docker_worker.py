@@ -294,12 +294,19 @@ def test_codes_and_signals_are_told_apart(scene: Scene, script: str, expected: t
 
 @pytest.mark.req("WORK-7", "JOB-7")
 def test_a_child_killed_for_memory_is_a_warning_and_the_job_itself_a_failure(scene: Scene) -> None:
-    parent = python(scene.platform, EATER)
-    itself = python(scene.platform, "b = bytearray(1 << 30)")
-    assert end(scene.platform, parent) == ("succeeded", None, 0)
-    (warning,) = scene.platform.report(parent)["warnings"]
+    for _again in range(2):  # Docker 20.10 doesn't tell one of 90 (docs/security.md)
+        parent = python(scene.platform, EATER)
+        assert end(scene.platform, parent) == ("succeeded", None, 0)
+        warnings = scene.platform.report(parent)["warnings"]
+        if warnings:
+            break
+    (warning,) = warnings
     assert "killed for memory" in warning and "128 MiB" in warning
-    outcome, reason, _number = end(scene.platform, itself)
+    for _again in range(2):
+        itself = python(scene.platform, "b = bytearray(1 << 30)")
+        outcome, reason, _number = end(scene.platform, itself)
+        if reason != "signal":
+            break
     assert (outcome, reason) == ("failed", "memory_exceeded")
     assert scene.platform.report(itself)["usage"]["maxMemoryMiB"] == 128
 
