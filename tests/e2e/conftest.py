@@ -8,9 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import docker
+import docker_images
 import pytest
+from docker_support import Registry
+from docker_workers import fake_platform
 from e2e_compose import ComposeStack
 from e2e_support import RunningStack, Served, User
+from service.worker.fake_platform import FakePlatform
 
 
 def _running(data: Path) -> Iterator[RunningStack]:
@@ -99,3 +104,26 @@ def far_user(user: User, proxy: Any, tmp_path: Path) -> Iterator[User]:
     far.stack = cast(RunningStack, SimpleNamespace(url=proxy.url, ca_file=None))
     yield far.login()
     far.close()
+
+
+# -- of the Docker runtime's tests ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[docker.DockerClient]:
+    """The machine's own engine."""
+    client = docker.from_env()
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def image(registry: Registry) -> str:
+    """The plain image, which the engine has."""
+    return registry.pull(docker_images.plain(registry))
+
+
+@pytest.fixture
+def platform() -> Iterator[FakePlatform]:
+    with fake_platform() as platform:
+        yield platform

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import docker
-import docker_images
 import pytest
-from docker_support import Registry
 from docker_workers import Workers, containers, docker_workers, end, fake_platform, left_by, says, submit, waits
 from e2e_support import prompt, until
 from service.worker.fake_platform import FakePlatform
@@ -39,24 +37,6 @@ MOMENTS = {
     "collecting": "container.ContainerRank.collect = die",
     "removing": "container.ContainerRank.close = die",
 }
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[docker.DockerClient]:
-    client = docker.from_env()
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def image(registry: Registry) -> str:
-    return registry.pull(docker_images.plain(registry))
-
-
-@pytest.fixture
-def platform() -> Iterator[FakePlatform]:
-    with fake_platform() as platform:
-        yield platform
 
 
 @pytest.fixture

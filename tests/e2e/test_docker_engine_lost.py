@@ -13,7 +13,7 @@ import docker
 import docker_images
 import pytest
 from docker_support import Registry
-from docker_workers import Workers, containers, docker_workers, end, fake_platform, left_by, python, says, submit
+from docker_workers import Workers, containers, docker_workers, end, left_by, python, says, submit
 from e2e_support import prompt, until
 from second_engine import SecondEngine, image_inside, second_engine
 from service.worker.fake_platform import FakePlatform
@@ -44,12 +44,6 @@ def engine(registry: Registry) -> Iterator[tuple[SecondEngine, str]]:
 @pytest.fixture(scope="module")
 def second(engine: tuple[SecondEngine, str]) -> SecondEngine:
     return engine[0]
-
-
-@pytest.fixture
-def platform() -> Iterator[FakePlatform]:
-    with fake_platform() as platform:
-        yield platform
 
 
 @pytest.fixture

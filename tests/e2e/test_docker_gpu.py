@@ -12,7 +12,7 @@ import docker
 import docker_images
 import pytest
 from docker_support import Registry
-from docker_workers import Workers, docker_workers, end, fake_platform, left_by, says, submit
+from docker_workers import Workers, docker_workers, end, left_by, says, submit
 from second_engine import SecondEngine, first_on_path, image_inside, second_engine
 from service.worker.fake_platform import FakePlatform, Job
 
@@ -55,12 +55,6 @@ def engine(registry: Registry, programs: Path) -> Iterator[tuple[SecondEngine, s
         image_inside(engine, registry, docker_images.plain(registry)) as image,
     ):
         yield engine, image
-
-
-@pytest.fixture
-def platform() -> Iterator[FakePlatform]:
-    with fake_platform() as platform:
-        yield platform
 
 
 @pytest.fixture

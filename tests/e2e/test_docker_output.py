@@ -14,9 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import docker
-import docker_images
 import pytest
-from docker_support import Registry
 
 from mingora_worker.runtimes.docker import output, output_tmpfs
 from mingora_worker.runtimes.docker.output import Output, OutputFailed, OutputFull, Place
@@ -36,28 +34,16 @@ RESULTS = "/mingora/project/results"
 needs_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="mounts")
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[docker.DockerClient]:
-    client = docker.from_env()
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def image(registry: Registry) -> str:
-    return registry.pull(docker_images.plain(registry))
-
-
 @pytest.fixture
-def place(tmp_path: Path, engine: docker.DockerClient, image: str) -> Iterator[Place]:
+def place(tmp_path: Path, client: docker.DockerClient, image: str) -> Iterator[Place]:
     labels = {"mingora.test": secrets.token_hex(8)}
     folder = tmp_path / "job"
     folder.mkdir()
     yield Place(
-        folder, USER, USER, LIMIT_BYTES, LIMIT_INODES, engine, labels, image, preset=folder / "project" / "results"
+        folder, USER, USER, LIMIT_BYTES, LIMIT_INODES, client, labels, image, preset=folder / "project" / "results"
     )
     clear(folder)
-    remove(engine, labels)
+    remove(client, labels)
     assert mounts_below(folder) == []
 
 
@@ -78,12 +64,12 @@ def things(place: Place) -> list[str]:
     return found + [str(volume.name) for volume in place.engine.volumes.list(filters={"label": labels})]
 
 
-def remove(engine: docker.DockerClient, labels: dict[str, str]) -> None:
+def remove(client: docker.DockerClient, labels: dict[str, str]) -> None:
     """What a test that failed or killed left."""
     wanted = [f"{name}={value}" for name, value in labels.items()]
-    for container in engine.containers.list(all=True, filters={"label": wanted}):
+    for container in client.containers.list(all=True, filters={"label": wanted}):
         container.remove(force=True, v=True)
-    for volume in engine.volumes.list(filters={"label": wanted}):
+    for volume in client.volumes.list(filters={"label": wanted}):
         volume.remove()
 
 

@@ -8,9 +8,8 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
-import docker_images
 import pytest
-from docker_support import Registry, run
+from docker_support import run
 from seccomp_support import ALLOWED, Call, answered, expected, numbers
 
 from devtools.seccomp import PROFILE
@@ -30,11 +29,6 @@ UNKNOWN = 2000
 @pytest.fixture(scope="module")
 def profile() -> Any:
     return json.loads(PROFILE.read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def image(registry: Registry) -> str:
-    return registry.pull(docker_images.plain(registry))
 
 
 def cases() -> Iterator[tuple[str, Call]]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import docker
-import docker_images
 import pytest
 from docker_support import Registry
 from docker_workers import Workers, containers, docker_workers, end, fake_platform, left_by, python, says, submit
@@ -26,16 +25,14 @@ EATER = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'b = byte
 SMALL_OUTPUT = "from mingora_worker.runtimes.docker import limits; limits.MOST_OUTPUT_BYTES = 16 << 20"
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[docker.DockerClient]:
-    client = docker.from_env()
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def image(registry: Registry) -> str:
-    return registry.pull(docker_images.plain(registry))
+REFUSALS = pytest.mark.parametrize(
+    ("changed", "env", "reason"),
+    [
+        pytest.param(LOOSE, {}, "limit of processes", id="canary"),
+        pytest.param("", {"DOCKER_HOST": NO_ENGINE}, "No container engine answers", id="engine"),
+        pytest.param(NO_PACKAGE, {}, "Python package docker", id="package"),
+    ],
+)
 
 
 class Scene:
@@ -66,12 +63,6 @@ def scene(lasting: Scene) -> Scene:
     """The lasting worker, in the state every test finds it in."""
     lasting.platform.log_cap = 100 << 20
     return lasting
-
-
-@pytest.fixture
-def platform() -> Iterator[FakePlatform]:
-    with fake_platform() as platform:
-        yield platform
 
 
 @pytest.fixture
@@ -123,14 +114,7 @@ def test_both_options_together_run_both_kinds_of_jobs(platform: FakePlatform, wo
 
 
 @pytest.mark.req("WORK-7")
-@pytest.mark.parametrize(
-    ("changed", "env", "reason"),
-    [
-        pytest.param(LOOSE, {}, "limit of processes", id="canary"),
-        pytest.param("", {"DOCKER_HOST": NO_ENGINE}, "No container engine answers", id="engine"),
-        pytest.param(NO_PACKAGE, {}, "Python package docker", id="package"),
-    ],
-)
+@REFUSALS
 def test_what_keeps_docker_jobs_out_is_told_and_leaves_native_jobs_in(
     platform: FakePlatform, workers: Workers, changed: str, env: dict[str, str], reason: str
 ) -> None:
@@ -145,14 +129,7 @@ def test_what_keeps_docker_jobs_out_is_told_and_leaves_native_jobs_in(
 
 
 @pytest.mark.req("WORK-7")
-@pytest.mark.parametrize(
-    ("changed", "env", "reason"),
-    [
-        pytest.param(LOOSE, {}, "limit of processes", id="canary"),
-        pytest.param("", {"DOCKER_HOST": NO_ENGINE}, "No container engine answers", id="engine"),
-        pytest.param(NO_PACKAGE, {}, "Python package docker", id="package"),
-    ],
-)
+@REFUSALS
 def test_without_any_runtime_the_worker_ends_with_the_remedy(
     platform: FakePlatform, workers: Workers, changed: str, env: dict[str, str], reason: str
 ) -> None:
